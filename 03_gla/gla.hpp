@@ -32,7 +32,7 @@ struct Arguments {
   View<const T> q;                  ///< [B, H, L, Dk]
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
-  View<const float> g;              ///< [B, H, L, Dk], <= 0
+  View<const float> g;              ///< [B, H, L, Dk], <= 0, may be -inf
   View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
   View<T> o;                        ///< [B, H, L, Dv]
   View<float> final_state;          ///< [B, H, Dk, Dv]; data is null if it is not wanted

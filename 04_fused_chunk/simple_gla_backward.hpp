@@ -39,7 +39,7 @@ struct BackwardArguments {
   View<const T> q;                  ///< [B, H, L, Dk]
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
-  View<const float> g;              ///< [B, H, L], <= 0: rows of one element
+  View<const float> g;              ///< [B, H, L], <= 0, may be -inf: rows of one element
   View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
   View<const T> d_o;                ///< [B, H, L, Dv]: the gradient of o
   View<const float> dfinal_state;   ///< [B, H, Dk, Dv]: that of the final state; data is null if it is 0

@@ -4,11 +4,12 @@
 ///
 ///     S_t = S_{t-1} + beta_t k_t^T (v_t - k_t S_{t-1}),    o_t = scale q_t S_t,    S_0 = initial_state or 0
 ///
-/// Symbols: those of chapter 02; beta_t in [0, 1] is the fraction of the state's answer to k_t that is replaced. With
-/// `normalize_keys` k_t stands for k_t / sqrt(k_t . k_t + kKeyEps). Views of CPU stages point into host memory, views
-/// of GPU stages into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError if
-/// the runtime refuses. Functions that query the device throw it, too: `*_unsupported`, notes and memory. All sizes are
-/// 1 or more. A stage does not check its `*_unsupported`: if that is not empty, the behaviour of the stage is
+/// Symbols: those of chapter 02; beta_t in [0, 2] is the fraction of the state's answer to k_t that is replaced, and
+/// above 1 the answer changes sign. With `normalize_keys` k_t stands for k_t / sqrt(k_t . k_t + kKeyEps). Views of CPU
+/// stages point into host memory, views of GPU stages into device memory. GPU stages only start their kernels, on
+/// current_stream(); they throw CudaError if the runtime refuses. Functions that query the device throw it, too:
+/// `*_unsupported`, notes and memory. All sizes are 1 or more. A stage does not check its `*_unsupported`: if that is
+/// not empty, the behaviour of the stage is
 /// undefined. bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
 /// Source: Yang et al., "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", arXiv 2406.06484.
 
@@ -35,7 +36,7 @@ struct Arguments {
   View<const T> q;                  ///< [B, H, L, Dk]
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
-  View<const float> beta;           ///< [B, H, L], in [0, 1]: rows of one element
+  View<const float> beta;           ///< [B, H, L], in [0, 2]: rows of one element
   View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
   View<T> o;                        ///< [B, H, L, Dv]
   View<float> final_state;          ///< [B, H, Dk, Dv]; data is null if it is not wanted

@@ -23,7 +23,7 @@ using delta_rule::kKeyEps;
 /// are fp32.
 template <class T>
 struct Arguments : delta_rule::Arguments<T> {
-  View<const float> g;  ///< [B, H, L], <= 0: rows of one element
+  View<const float> g;  ///< [B, H, L], <= 0, may be -inf: rows of one element
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };

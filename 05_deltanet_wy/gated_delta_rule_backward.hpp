@@ -40,7 +40,7 @@ namespace tutorial::gated_delta_rule {
 /// g, beta, states and their gradients are fp32.
 template <class T>
 struct BackwardArguments : delta_rule::BackwardArguments<T> {
-  View<const float> g;  ///< [B, H, L], <= 0: rows of one element
+  View<const float> g;  ///< [B, H, L], <= 0, may be -inf: rows of one element
   View<float> dg;       ///< [B, H, L]: rows of one element
 
   static BackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner

@@ -32,7 +32,7 @@ template <class T>
 struct BackwardArguments : delta_rule::BackwardArguments<T> {
   static constexpr bool kGatesAreRows = true;  ///< g and dg have rows of Dk
 
-  View<const float> g;  ///< [B, H, L, Dk], <= 0
+  View<const float> g;  ///< [B, H, L, Dk], <= 0, may be -inf
   View<float> dg;       ///< [B, H, L, Dk]
 
   static BackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner

@@ -68,8 +68,8 @@ Operator with_inputs(Operator definition, const Draw& keys) {
                           .dims = {"B", "H", "L"},
                           .draw = uniform(0, 1),
                           .bf16 = false,
-                          .valid = [](double beta, const Sizes&) { return beta >= 0 && beta <= 1; },
-                          .requirement = "must be between 0 and 1"}});
+                          .valid = [](double beta, const Sizes&) { return beta >= 0 && beta <= 2; },
+                          .requirement = "must be between 0 and 2"}});
 }
 
 constexpr const char* kSummary =

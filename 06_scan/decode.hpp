@@ -59,7 +59,7 @@ struct Arguments {
   View<const T> k;                  ///< [B, H, L, Dk]
   View<const T> v;                  ///< [B, H, L, Dv]
   View<const float> g;              ///< [B, H, L], rows of one element, or [B, H, L, Dk]: <= 0
-  View<const float> beta;           ///< [B, H, L], in [0, 1]: rows of one element
+  View<const float> beta;           ///< [B, H, L], in [0, 2]: rows of one element
   const int* key_lengths;           ///< [B], or null if every key counts
   View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
   const float* initial_z;           ///< [B, H, Dk], or null if z_0 = 0

@@ -32,7 +32,7 @@ struct Arguments {
   View<const __nv_bfloat16> k;      ///< [B, H, L, Dk]
   View<const __nv_bfloat16> v;      ///< [B, H, L, Dv]
   View<const float> g;              ///< [B, H, L], <= 0: rows of one element
-  View<const float> beta;           ///< [B, H, L], in [0, 1]: rows of one element
+  View<const float> beta;           ///< [B, H, L], in [0, 2]: rows of one element
   View<const float> initial_state;  ///< [B, H, Dk, Dv]; data is null if S_0 = 0
   View<__nv_bfloat16> o;            ///< [B, H, L, Dv]
   View<float> final_state;          ///< [B, H, Dk, Dv]; data is null if it is not wanted

@@ -128,9 +128,9 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
         wgmma_commit();
         wgmma_wait<0>(scores);
         ScoreFragments p;
-        const float2 own = take_own_scores(scores, a.scale);
         part.is_reversed() ? decay_transposed_scores(p, scores, decays, a.scale)
                            : decay_scores(p, scores, decays, a.scale);
+        const float2 own = take_own_scores(p, scores);
         WarpgroupOutput O;
         wgmma_fence(O, p);
         start_output_from_scores(O, p, tiles.V);
@@ -145,13 +145,13 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
         if (lane_index() == 0) empty[ring.stage()].arrive(), state_empty[group].arrive();
         own_ring.wait(partner_full);
         load_rows(rows, output, unit);
-        __syncwarp();  // all lanes have them before O takes their place
-        store_row_products(products + t, stored - t, rows, O);
-        add_rows(O, own, values);
-        put_rows(output, O, unit);
+        __syncwarp();
+        // All lanes have them, and O takes their place: before the products, since the next q or k waits for that.
+        put_rows_with(output, O, own, values, unit);
         fence_async_proxy();
         __syncwarp();
         if (lane_index() == 0) output_full[group].arrive();
+        store_row_products(products + t, stored - t, rows, O);
       }
       before += part.chunks;
     });

@@ -53,20 +53,24 @@ __device__ __forceinline__ void decay_transposed_scores(tile::ScoreFragments& p,
   }
 }
 
-/// The scores of the thread's two rows with themselves, times scale, by a warpgroup. `scores` has zeros there then.
-__device__ __forceinline__ float2 take_own_scores(tile::WarpgroupScores& scores, float scale) {
+/// The decayed scores of the thread's two rows with themselves, by a warpgroup. p has zeros there then.
+__device__ __forceinline__ float2 take_own_scores(tile::ScoreFragments& p, const tile::WarpgroupScores& scores) {
+  const int row = wgmma_row(0) % 8;  // one lane of the four that have a row has its own column, and that of row + 8
+  const bool is_own = int(lane_index()) % 4 == row / 2, is_second = row % 2 == 1;
+  const std::uint32_t others = !is_own ? 0xFFFFFFFFu : is_second ? 0x0000FFFFu : 0xFFFF0000u;
   float upper = 0, lower = 0;
 #pragma unroll
-  for (int i = 0; i < kChunk; i += 16) {
-    if (i != tile::warp_in_group() * 16) continue;
-#pragma unroll
-    for (int n = i / 2; n < i / 2 + 8; ++n) {
-      if (wgmma_column(n) != wgmma_row(n)) continue;
-      (n % 4 < 2 ? upper : lower) = scores[n];
-      scores[n] = 0;
+  for (int k = 0; k < kChunk / 16; ++k) {
+    const bool is_diagonal = k == tile::warp_in_group();
+    const std::uint32_t kept = is_diagonal ? others : 0xFFFFFFFFu;
+    p[k][0] &= kept, p[k][3] &= kept;
+    if (is_diagonal) {
+      upper = is_second ? scores[8 * k + 1] : scores[8 * k];
+      lower = is_second ? scores[8 * k + 7] : scores[8 * k + 6];
     }
   }
-  return make_float2(scale * warp_sum<4>(upper), scale * warp_sum<4>(lower));
+  const int owner = int(lane_index()) / 4 * 4 + row / 2;
+  return make_float2(__shfl_sync(kAllLanes, upper, owner), __shfl_sync(kAllLanes, lower, owner));
 }
 
 /// Position i adds nothing to the state. By the warp that has stored the chunk's decays.
@@ -109,21 +113,20 @@ __device__ __forceinline__ void store_row_products(float* to, int rows, const Ro
   if (lane % 4 == 0 && wgmma_row(2) < rows) store_global(to + wgmma_row(2), lower);
 }
 
-/// Adds to each of the thread's two rows of O its factor times the row of V.
+/// Writes O to a tile as put_rows() does, and adds to each of the thread's two rows its factor times the row of V.
 /// @param V the warp's rows of it
-__device__ __forceinline__ void add_rows(tile::WarpgroupOutput& O, float2 factors, const RowFragments& V) {
+__device__ __forceinline__ void put_rows_with(const tile::PanelTile<64>& tile, const tile::WarpgroupOutput& O,
+                                              float2 factors, const RowFragments& V, int unit) {
+  tile::WarpgroupOutput whole;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float* sums = O + i * 8 + half * 4;
-      const float2 above = unpack(V[i][2 * half]), below = unpack(V[i][2 * half + 1]);
-      sums[0] += factors.x * above.x;
-      sums[1] += factors.x * above.y;
-      sums[2] += factors.y * below.x;
-      sums[3] += factors.y * below.y;
-    }
+  for (int n = 0; n < 32; n += 4) {
+    const float2 above = unpack(V[n / 8][n % 8 / 2]), below = unpack(V[n / 8][n % 8 / 2 + 1]);
+    whole[n] = O[n] + factors.x * above.x;
+    whole[n + 1] = O[n + 1] + factors.x * above.y;
+    whole[n + 2] = O[n + 2] + factors.y * below.x;
+    whole[n + 3] = O[n + 3] + factors.y * below.y;
   }
+  tile::put_rows(tile, whole, unit);
 }
 
 }  // namespace tutorial::simple_gla

@@ -367,8 +367,8 @@ TEST(GatedInputTest, BadGatesAndShapesAreRefused) {
   EXPECT_EQ(refusal(g, beta).find('\n'), std::string::npos);
   g.elements<float>()[5] = 0;  // a gate of 1
   EXPECT_EQ(refusal(g, beta), "");
-  beta.elements<float>()[4] = 1.25f;
-  EXPECT_NE(refusal(g, beta).find("beta[0, 1, 1] = 1.25: must be between 0 and 1"), std::string::npos);
+  beta.elements<float>()[4] = 2.25f;
+  EXPECT_NE(refusal(g, beta).find("beta[0, 1, 1] = 2.25: must be between 0 and 2"), std::string::npos);
   fill(beta, 0.5f);
   Tensor wide(Dtype::fp32, {1, 2, 3, 4});  // gates of another operator: one for each row of the state
   fill(wide, -0.5f);

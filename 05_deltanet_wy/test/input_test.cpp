@@ -35,8 +35,8 @@ TEST(InputTest, BetaOutsideOfZeroToOneIsRefused) {
   beta.elements<float>()[4] = 1;
   beta.elements<float>()[5] = 0;
   EXPECT_EQ(refusal(beta), "");
-  beta.elements<float>()[4] = 1.25f;
-  EXPECT_NE(refusal(beta).find("beta[0, 1, 1] = 1.25: must be between 0 and 1"), std::string::npos) << refusal(beta);
+  beta.elements<float>()[4] = 2.25f;
+  EXPECT_NE(refusal(beta).find("beta[0, 1, 1] = 2.25: must be between 0 and 2"), std::string::npos) << refusal(beta);
   beta.elements<float>()[2] = -1e-30f;
   EXPECT_NE(refusal(beta).find("beta[0, 0, 2] = -1"), std::string::npos) << refusal(beta);
 }

@@ -321,8 +321,8 @@ TEST(InputTest, GatesAboveOneAndBetaOutsideOfZeroToOneAreRefusedByKda) {
   g.elements<float>()[14] = NAN;
   EXPECT_NE(refusal(g, beta), "");
   g.elements<float>()[14] = -1;
-  beta.elements<float>()[4] = 1.25f;
-  EXPECT_NE(refusal(g, beta).find("beta[0, 1, 1] = 1.25: must be between 0 and 1"), std::string::npos)
+  beta.elements<float>()[4] = 2.25f;
+  EXPECT_NE(refusal(g, beta).find("beta[0, 1, 1] = 2.25: must be between 0 and 2"), std::string::npos)
       << refusal(g, beta);
   const Tensor per_head(Dtype::fp32, {1, 2, 3});
   EXPECT_NE(refusal(per_head, beta), "") << "a gate per head is gated_delta_rule's";

@@ -228,13 +228,15 @@ Tensor read_input(const Input& spec, const SafetensorsFile& file) {
   }
 }
 
-// Throws UsageError that names the first element which is not finite or not valid.
+// Throws UsageError that names the first element which is not finite or not valid. Of what is not finite, a logarithm of a
+// gate may be -inf: the gate is closed.
 void check_values(const Input& spec, const Tensor& tensor, const Sizes& sizes, const std::string& source) {
   std::atomic<std::int64_t> first = tensor.size();
   parallel_for(tensor.size(), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const double value = tensor.value(i);
-      if (std::isfinite(value) && (!spec.valid || spec.valid(value, sizes))) continue;
+      const bool may_be_valid = std::isfinite(value) || (spec.valid && value < 0);
+      if (may_be_valid && (!spec.valid || spec.valid(value, sizes))) continue;
       std::int64_t known = first.load();
       while (i < known && !first.compare_exchange_weak(known, i)) {
       }

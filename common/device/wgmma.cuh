@@ -300,8 +300,8 @@ __device__ __forceinline__ void wgmma_wait([[maybe_unused]] A&& a = {}, [[maybe_
 #if TUTORIAL_EMULATOR
   using wgmma_registers::range;
   emulator::wgmma({.kind = emulator::WgmmaCall::Kind::wait,
-                   .registers = {range(a), range(b), range(c), range(d), range(e), range(f)},
-                   .pending = kPending},
+                   .pending = kPending,
+                   .registers = {range(a), range(b), range(c), range(d), range(e), range(f)}},
                   where);
 #elif TUTORIAL_SM90A
   asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");

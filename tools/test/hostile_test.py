@@ -37,7 +37,7 @@ FORMATS = {"fp32": ("F32", "<f"), "int32": ("I32", "<i")}
 
 
 def file_of(tensors: dict, metadata: dict | None = None) -> bytes:
-    """A safetensors file of tensors filled with a number: {name: (dtype, shape, value)}."""
+    """A safetensors file of tensors with these values, or filled with one: {name: (dtype, shape, value or list of values)}."""
     header, data = {"__metadata__": metadata} if metadata else {}, b""
     for name, (dtype, shape, value) in tensors.items():
         count = 1
@@ -45,7 +45,10 @@ def file_of(tensors: dict, metadata: dict | None = None) -> bytes:
             count *= size
         kind, code = FORMATS[dtype]
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + 4 * count]}
-        data += struct.pack(code, int(value) if dtype == "int32" else value) * count
+        if isinstance(value, list):
+            data += struct.pack(f"<{count}{code[1:]}", *value)
+        else:
+            data += struct.pack(code, int(value) if dtype == "int32" else value) * count
     return with_header(json.dumps(header).encode(), data)
 
 
@@ -117,6 +120,7 @@ class Operator:
         stage = next((s for s in entry["stages"] if s["place"] == "cpu"), entry["stages"][-1])  # or dispatch
         self.command = [program, "--operator", entry["operator"], *self.form, "--repeat", "1", "--warmup", "0", "--seed", str(2**64 - 1)]
         self.one_stage = [*self.command, "--stage", stage["name"]]
+        self.all_stages = [*self.command, *(["--variants"] if any(s["variant"] for s in entry["stages"]) else [])]
 
     def tensors(self, change: dict | None = None) -> dict:
         """Its required inputs and those of `change`, filled: with -1, which a logarithm of a gate may be, or 0.5."""
@@ -242,6 +246,56 @@ class Hostile(unittest.TestCase):
                 values = {name: -value if name in ("g", "log_decay") else value for name in floats}
                 commands.append((operator.one_stage, True, operator.file({**values, "key_lengths": 0})))
         self.run_all(commands)
+
+    def test_closed_gates_and_reflections(self):
+        """The logarithm of a gate may be -inf: the state before counts as 0. beta may be above 1: along k, the state then
+        changes its sign. All stages and variants are right."""
+        H, L, D = 2, 130, 16
+        sizes = {**SIZES, "H": H, "L": L, "Dk": D, "Dv": D, "D": D, "Dg": D}
+        closed = {  # which steps of which channels
+            "all": lambda t, d: True,
+            "a chunk and more": lambda t, d: 50 <= t < 128,
+            "some channels, and others never forget": lambda t, d: d % 3 == 0,
+            "at random": lambda t, d: random_.random() < 0.05,
+        }
+        random_ = random.Random(1)
+        commands = []
+        for operator in self.operators:
+            names = {spec["name"] for spec in operator.inputs}
+            if not {"g", "log_decay", "beta"} & names:
+                continue
+            patterns = closed if {"g", "log_decay"} & names else {"no gates": None}
+            for name, is_closed in patterns.items():
+                tensors = {}
+                for spec in operator.inputs:
+                    if spec["optional"]:
+                        continue
+                    shape = [sizes[symbol] for symbol in spec["dims"]]
+                    steps = shape[1] * shape[2] if len(shape) > 2 else 0
+                    width = shape[3] if len(shape) == 4 else 1
+                    if spec["name"] in ("g", "log_decay"):
+                        gate = 0.0 if name.startswith("some") else -0.1
+                        values = [
+                            float("-inf") if is_closed(i // width % L, i % width) else gate * random_.random()
+                            for i in range(steps * width)
+                        ]
+                    elif spec["name"] == "beta":
+                        values = [random_.uniform(0, 2) for _ in range(steps)]
+                    else:
+                        count = 1
+                        for size in shape:
+                            count *= size
+                        length = 0.43 if spec["name"] == "k" else 1  # keys are about 1 long
+                        values = [random_.uniform(-length, length) for _ in range(count)]
+                    tensors[spec["name"]] = (spec["dtype"], shape, values)
+                commands.append((operator.all_stages, file_of(tensors)))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            ends = pool.map(self.run_one, *zip(*[(i, command, True, data) for i, (command, data) in enumerate(commands)]))
+            for command, _, ended in ends:
+                with self.subTest(command=" ".join(str(word) for word in command)):
+                    self.assertIsNotNone(ended)
+                    self.assertEqual(ended.returncode, 0, ended.stdout[-1500:] + ended.stderr)
+        self.assertGreater(len(commands), 40)
 
 
 if __name__ == "__main__":

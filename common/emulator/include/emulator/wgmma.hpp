@@ -66,9 +66,9 @@ struct WgmmaCall {
   enum class Kind { fence, product, commit, wait };
 
   Kind kind;
+  unsigned pending = 0;             ///< groups that a wait leaves under way
   WgmmaProduct product = {};        ///< if it is one
   RegisterRange registers[6] = {};  ///< that a fence or a wait names
-  unsigned pending = 0;             ///< groups that a wait leaves under way
 };
 
 /// Copies the product that is under way as number `i` for this warp, if the wait is for it. Returns false if it is not.
