@@ -22,15 +22,6 @@ void restart();
 /// What was written down. A GPU's kernels have ended.
 Trace end();
 
-#if !TUTORIAL_EMULATOR && !TUTORIAL_TRACE
-// Nothing asks for a trace in such a build: the options are not there.
-inline void begin(unsigned) {}
-inline void restart() {}
-inline Trace end() {
-  return {};
-}
-#endif
-
 #if TUTORIAL_TRACE
 /// Called by count_launch().
 void note_launch(const LaunchConfig& config);
