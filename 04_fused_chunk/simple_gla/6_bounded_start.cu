@@ -26,7 +26,7 @@
 /// Requires: as `register_scores`.
 /// Weakness: a head that forgets nothing is walked from position 0 by each of its blocks. `dispatch` then computes the
 /// states of segments in kernels before this one, and leaves them in memory.
-/// Sources: flash-linear-attention and FlashQLA start from zeros where gates let them.
+/// Sources: FlashQLA, whose gated delta rule starts segments so, where less than e^-10 of the state would be left.
 
 #include <cuda_runtime.h>
 
