@@ -99,10 +99,9 @@ __global__ void __launch_bounds__(kBlock, 1)
     auto ring = Ring<kPipelineDepth>::consumer();
     auto score_ring = Ring<kDepth>::producer();  // of O, which the scores become
     auto state_ring = Ring<kDepth>::consumer();
-    for (int t = begin; t < part.begin; t += kChunk, ring.advance()) {
+    for (int t = begin; t < part.begin; t += kChunk, ring.advance()) {  // a wait must not fall two phases behind
       if (t / kChunk % 2 != group) continue;
-      ring.wait(full);
-      if (lane_index() == 0) empty[ring.stage()].arrive();
+      if (ring.wait(full); lane_index() == 0) empty[ring.stage()].arrive();
     }
     for (int t = part.begin; t < end; t += kChunk) {
       if (t / kChunk % 2 == group) {
