@@ -10,6 +10,7 @@
 #include "04_fused_chunk/simple_gla/bounded_start.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/simple_gla_backward.hpp"
+#include "04_fused_chunk/simple_gla_backward/requirements.hpp"
 #include "common/chapter/chapter.hpp"
 
 namespace tutorial {

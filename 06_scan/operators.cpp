@@ -5,6 +5,7 @@
 
 #include "06_scan/delta_rule/map_tree.hpp"
 #include "06_scan/scan.hpp"
+#include "06_scan/scan_backward.hpp"
 #include "common/chapter/draw.hpp"
 
 namespace tutorial::scan {

@@ -117,6 +117,9 @@ function(tutorial_tell_accesses target)
   endif()
 endfunction()
 
+# What the sources of a GPU's kernels are compiled with to be traced.
+set(TUTORIAL_TRACE_DEFINITIONS TUTORIAL_TRACE=1 TUTORIAL_ROOT="${PROJECT_SOURCE_DIR}")
+
 # tutorial_sources(TARGET FILE...): the sources of a target; .cu files go to the backend's compiler. The emulator's kernels
 # are -O2: with -O3 the compiler takes half as long again, for kernels that are a tenth faster.
 function(tutorial_sources target)
@@ -126,5 +129,12 @@ function(tutorial_sources target)
     list(FILTER kernels INCLUDE REGEX "\\.cu$")
     set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX
       COMPILE_OPTIONS "$<$<CONFIG:Release>:-O2>;${instrumented}")
+  elseif(TUTORIAL_TRACE)
+    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE folder)
+    foreach(source IN LISTS ARGN)
+      if("${folder}/${source}" IN_LIST TUTORIAL_TRACE_SOURCES)
+        set_source_files_properties(${source} PROPERTIES COMPILE_DEFINITIONS "${TUTORIAL_TRACE_DEFINITIONS}")
+      endif()
+    endforeach()
   endif()
 endfunction()

@@ -25,6 +25,9 @@ add_library(runner OBJECT
 target_compile_options(runner PRIVATE ${TUTORIAL_RUNNER_OPTIONS})
 set_target_properties(runner PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
 tutorial_instrument(runner)
+if(TUTORIAL_TRACE)
+  target_compile_definitions(runner PRIVATE ${TUTORIAL_TRACE_DEFINITIONS})
+endif()
 find_package(Threads REQUIRED)
 target_link_libraries(runner PUBLIC device tile PRIVATE fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json Threads::Threads)
 

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "common/chapter/draw.hpp"
+#include "common/device/trace.hpp"
 #include "common/error.hpp"
 #include "common/random.hpp"
 
@@ -125,7 +126,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   Options options;
   FormFlags forms;
   std::map<std::string, std::string> sizes;
-  std::string gates, scale, seed, repeat, warmup, as, layout, input, output, weights;
+  std::string gates, scale, seed, repeat, warmup, as, layout, input, output, weights, traced, traced_blocks;
 
   CLI::App app(chapter.name() + ": " + chapter.title() + ".\nRuns every stage, checks it and times it.");
   app.add_option("--operator", options.operator_name, "run this operator alone")->type_name("NAME");
@@ -161,6 +162,11 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   app.add_option("--output", output, "write the outputs of every stage to this safetensors file")->type_name("FILE");
   app.add_option("--json", options.json, "write the results, or the list, to this file as JSON; - is standard output")
       ->type_name("FILE");
+  if constexpr (trace::kIsPossible) {
+    app.add_option("--trace", traced, "write what the warps of the stage's kernels do to this file (docs/trace.md)")
+        ->type_name("FILE");
+    app.add_option("--trace-blocks", traced_blocks, "of so many blocks of each kernel, 8 unless given")->type_name("N");
+  }
   app.footer("Exit status: 0 all checks passed, 1 a check failed, 2 bad usage or input.");
 
   try {
@@ -219,6 +225,13 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   options.input = path_of("--input", input);
   options.weights = path_of("--weights", weights);
   options.output = path_of("--output", output);
+  if constexpr (trace::kIsPossible) {
+    options.trace = path_of("--trace", traced);
+    if (app.count("--trace-blocks") > 0) {
+      options.trace_blocks = parse_number("--trace-blocks", traced_blocks, 1u, 4096u);
+      if (options.trace.empty()) throw UsageError("--trace-blocks: there is no --trace");
+    }
+  }
   if (path_of("--json", options.json) == "/dev/stdout") options.json = "-";
   return options;
 }

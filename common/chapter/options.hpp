@@ -35,7 +35,9 @@ struct Options {
   std::filesystem::path input;       ///< empty where not given, like the other files
   std::filesystem::path weights;
   std::filesystem::path output;
-  std::string json;  ///< a path or "-"
+  std::string json;             ///< a path or "-"
+  std::filesystem::path trace;  ///< empty: no trace
+  unsigned trace_blocks = 8;    ///< of each launch
 };
 
 /// Parses the command line. Nothing is returned where it asked for help, which has then been printed. Throws UsageError

@@ -1,6 +1,7 @@
 #include "common/chapter/run_chapter.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -57,6 +58,24 @@ void check_outputs(const std::vector<Task>& tasks, const Options& options) {
       (are_same(json, options.output) || target_of(json) == target_of(options.output))) {
     throw UsageError(fmt::format("--output and --json are both {}", json.string()));
   }
+}
+
+// A trace is of one stage's kernels.
+void check_trace(const std::vector<Task>& tasks, const Options& options) {
+  if (options.trace.empty()) return;
+  std::vector<std::string> names;
+  for (const Task& task : tasks) {
+    for (const Stage* stage : task.stages) names.push_back(task.definition->label() + "/" + stage->name);
+  }
+  if (names.size() != 1) {
+    const std::string chosen =
+        names.size() > 8 ? fmt::format("{} of them", names.size()) : fmt::format("{}", fmt::join(names, ", "));
+    throw UsageError(fmt::format("--trace: one stage at a time, which --operator and --stage choose, not {}", chosen));
+  }
+  if (tasks.front().stages.front()->processor == Processor::cpu) {
+    throw UsageError(fmt::format("--trace: {} has no kernel", names.front()));
+  }
+  require_writable(options.trace);
 }
 
 // A chunk that is longer than the sequence is a mistake, unless it has the length that chunks have without the option.
@@ -190,11 +209,14 @@ void require_checks(const std::vector<OperatorResult>& results) {
 bool run_chapter(const Chapter& chapter, const Options& options) {
   auto [demonstrations, tasks] = select(chapter, options);
   check_outputs(tasks, options);
+  check_trace(tasks, options);
 
   RunSettings settings;
   settings.repeat = options.repeat;
   settings.warmup = options.warmup;
   settings.keep_outputs = !options.output.empty();
+  settings.trace = options.trace;
+  settings.trace_blocks = options.trace_blocks;
   const bool modest = kEmulated || options.cpu_only;
   for (Task& task : tasks) {
     task.request = {options.sizes, options.scale,   options.seed, options.gates,

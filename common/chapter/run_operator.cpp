@@ -14,6 +14,7 @@
 #include "common/device/error.hpp"
 #include "common/device/launch_config.hpp"
 #include "common/device/stream.hpp"
+#include "common/device/trace.hpp"
 #include "common/error.hpp"
 #include "common/parts.hpp"
 #include "common/units.hpp"
@@ -126,6 +127,7 @@ StageResult OperatorRun::run(const Stage& stage) {
     result.failure = problem.what();
   }
   progress_.end();
+  if (!settings_.trace.empty() && result.ran()) write_trace(result);
   if (result.passed()) {
     previous_ = {&stage, result.tolerance, result.outputs};
   } else {
@@ -135,6 +137,25 @@ StageResult OperatorRun::run(const Stage& stage) {
   }
   if (!settings_.keep_outputs) result.outputs.reset();
   return result;
+}
+
+void OperatorRun::write_trace(StageResult& result) {
+  try {
+    trace::write(trace::end(), settings_.trace.string());
+  } catch (const std::exception& problem) {
+    if (result.failure.empty()) result.failure = problem.what();
+  }
+}
+
+void OperatorRun::run_traced(const Stage& stage, const Call& call) {
+  trace::begin(settings_.trace_blocks);
+  stage.run(call);
+  check(cudaStreamSynchronize(current_stream()));
+  if (kEmulated) return;
+  // On a GPU with warm caches, as a call among many.
+  trace::restart();
+  stage.run(call);
+  check(cudaStreamSynchronize(current_stream()));
 }
 
 void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
@@ -164,6 +185,8 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   };
 
   prepare();
+  // From the first run on: what is timed is the traced kernel, and one that gets stuck has a trace, too.
+  if (!settings_.trace.empty()) trace::begin(settings_.trace_blocks);
   reset_kernel_counts();
   const std::int64_t launches_before = launch_count();
   bool has_parts = false;
@@ -189,7 +212,10 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   // Once more: a stage that leaves something behind, or that races, may have passed the first time only.
   check_run();
   if (!result.passed()) result.failure = "right in the first run, but not in the last: " + result.failure;
-  if (!on_gpu || !result.passed() || stage.share_out) return;  // a graph has no place to share out
+  if (!on_gpu || !result.passed() || stage.share_out) {  // a graph has no place to share out
+    if (!settings_.trace.empty() && result.passed()) run_traced(stage, call);
+    return;
+  }
   progress_.begin(stage.name + " in a graph");
   const Call graph_call = tensors.graph_call();
   try {
@@ -197,6 +223,7 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   } catch (const CudaError& error) {  // a stage that waits for the GPU, or allocates, cannot be captured
     result.note += (result.note.empty() ? "" : "\n") + std::string("no time in a graph: ") + error.what();
   }
+  if (!settings_.trace.empty()) run_traced(stage, call);
 }
 
 void OperatorRun::check_outputs(const Stage& stage, const StageTensors& tensors, const Outputs& expected,

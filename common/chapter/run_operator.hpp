@@ -2,6 +2,7 @@
 /// @file
 /// Runs the stages of an operator on one problem: checked first, then timed.
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -28,6 +29,8 @@ struct RunSettings {
   std::optional<int> repeat;  ///< exactly as many timed runs
   std::optional<int> warmup;
   bool keep_outputs = false;
+  std::filesystem::path trace;  ///< of the stage's kernels; empty: none
+  unsigned trace_blocks = 0;
 };
 
 /// The stages of one operator, run one after the other.
@@ -51,6 +54,10 @@ class OperatorRun {
   StageTensors& tensors_for(Processor processor, Dtype dtype);
   const Outputs& reference(const Stage& stage);
   std::string why_skipped(const Stage& stage);
+  /// Writes the file of settings.trace.
+  void write_trace(StageResult& result);
+  /// Runs it once more, to be written down.
+  void run_traced(const Stage& stage, const Call& call);
   void run_checked(const Stage& stage, StageResult& result);
   void check_outputs(const Stage& stage, const StageTensors& tensors, const Outputs& expected, StageResult& result);
 

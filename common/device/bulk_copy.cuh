@@ -38,6 +38,7 @@
 #include "common/device/mbarrier.cuh"
 #include "common/device/source_location.hpp"
 #include "common/device/tensor_map.hpp"
+#include "common/device/trace.cuh"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/bulk_copy.hpp>
@@ -101,6 +102,7 @@ __device__ __forceinline__ unsigned long long cache_policy(Eviction eviction) {
 __device__ __forceinline__ void load_tile(const TensorMap& map, void* shared, Barrier& barrier, TileOrigin origin,
                                           [[maybe_unused]] Eviction eviction = Eviction::kNormal,
                                           [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  trace::note(trace::Kind::load, where, trace::Object::at(barrier.state()));
 #if TUTORIAL_EMULATOR
   check_alignment(shared, kTileAlignment, where);
   emulator::issue_bulk_load(map.map, tile_start(origin), shared, barrier.state(), where);
@@ -151,6 +153,7 @@ __device__ __forceinline__ void prefetch_tile([[maybe_unused]] const TensorMap& 
 __device__ __forceinline__ void load_tile_multicast(const TensorMap& map, void* shared, Barrier& barrier,
                                                     TileOrigin origin, unsigned mask,
                                                     [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  trace::note(trace::Kind::load, where, trace::Object::at(barrier.state()), mask);
 #if TUTORIAL_EMULATOR
   check_alignment(shared, kTileAlignment, where);
   emulator::issue_bulk_multicast(map.map, tile_start(origin), shared, barrier.state(), mask, where);
@@ -175,6 +178,7 @@ __device__ __forceinline__ void load_tile_multicast(const TensorMap& map, void* 
 /// instruction", and the emulator ends the launch with a report
 __device__ __forceinline__ void store_tile(const TensorMap& map, const void* shared, TileOrigin origin,
                                            [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  trace::note(trace::Kind::store, where);
 #if TUTORIAL_EMULATOR
   check_alignment(shared, kTileAlignment, where);
   emulator::issue_bulk_store(map.map, tile_start(origin), shared, where);
@@ -193,6 +197,7 @@ __device__ __forceinline__ void store_tile(const TensorMap& map, const void* sha
 /// Closes the stores that this thread has issued since the last commit into a group, which may be empty. No wait waits
 /// for a store that is in no group.
 __device__ __forceinline__ void commit_stores([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  trace::note(trace::Kind::commit_stores, where);
 #if TUTORIAL_EMULATOR
   emulator::commit_bulk_stores(where);
 #elif TUTORIAL_SM90
@@ -206,6 +211,7 @@ __device__ __forceinline__ void commit_stores([[maybe_unused]] SourceLocation wh
 template <int kPending>
 __device__ __forceinline__ void wait_stores_read([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(kPending >= 0);
+  [[maybe_unused]] const trace::Wait traced(trace::Kind::wait_stores, where, {}, kPending);
 #if TUTORIAL_EMULATOR
   emulator::read_bulk_stores(kPending, where);
 #elif TUTORIAL_SM90
@@ -220,6 +226,7 @@ __device__ __forceinline__ void wait_stores_read([[maybe_unused]] SourceLocation
 template <int kPending>
 __device__ __forceinline__ void wait_stores([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(kPending >= 0);
+  [[maybe_unused]] const trace::Wait traced(trace::Kind::wait_stores, where, {}, kPending);
 #if TUTORIAL_EMULATOR
   emulator::read_bulk_stores(kPending, where);
   emulator::write_bulk_stores(kPending, where);

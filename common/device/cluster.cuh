@@ -28,6 +28,7 @@
 #include <cuda_runtime.h>
 
 #include "common/device/source_location.hpp"
+#include "common/device/trace.cuh"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/cluster.hpp>
@@ -72,6 +73,7 @@ __device__ __forceinline__ unsigned cluster_size([[maybe_unused]] SourceLocation
 /// those that have waited. Each thread waits, with cluster_wait(), before it arrives again. Lanes of a warp may come
 /// from different lines, one after the other: this is not the `.aligned` form of the instruction.
 __device__ __forceinline__ void cluster_arrive([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  trace::note(trace::Kind::cluster_arrive, where);
 #if TUTORIAL_EMULATOR
   emulator::cluster_arrive(where);
 #elif TUTORIAL_SM90
@@ -84,6 +86,7 @@ __device__ __forceinline__ void cluster_arrive([[maybe_unused]] SourceLocation w
 /// Waits until all threads of the cluster have arrived as often as this one has. On a GPU a thread that has ended
 /// counts as one that has arrived. The emulator misses it, as for __syncthreads().
 __device__ __forceinline__ void cluster_wait([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  [[maybe_unused]] const trace::Wait traced(trace::Kind::cluster_wait, where);
 #if TUTORIAL_EMULATOR
   emulator::cluster_wait(where);
 #elif TUTORIAL_SM90

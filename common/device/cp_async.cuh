@@ -24,6 +24,7 @@
 #include <cuda_runtime.h>
 
 #include "common/device/source_location.hpp"
+#include "common/device/trace.cuh"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/async_copy.hpp>
@@ -68,6 +69,7 @@ __device__ __forceinline__ void cp_async(void* shared, const void* global, bool 
 
 /// Closes the copies that this thread has issued since the last commit into a group, which may be empty.
 __device__ __forceinline__ void cp_async_commit([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  trace::note(trace::Kind::commit_copies, where);
 #if TUTORIAL_EMULATOR
   emulator::commit_async_copies(where);
 #else
@@ -79,6 +81,7 @@ __device__ __forceinline__ void cp_async_commit([[maybe_unused]] SourceLocation 
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(kPending >= 0);
+  [[maybe_unused]] const trace::Wait traced(trace::Kind::wait_copies, where, {}, kPending);
 #if TUTORIAL_EMULATOR
   emulator::finish_async_copies(kPending, where);
 #else

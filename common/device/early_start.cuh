@@ -23,6 +23,9 @@
 
 #include <cuda_runtime.h>
 
+#include "common/device/source_location.hpp"
+#include "common/device/trace.cuh"
+
 #if TUTORIAL_EMULATOR
 #include <emulator/early_start.hpp>
 #else
@@ -32,9 +35,11 @@
 namespace tutorial {
 
 /// Says that the next kernel may start, as far as this block is concerned. It has no effect on what is computed.
-__device__ __forceinline__ void let_next_kernel_start() {
+__device__ __forceinline__ void let_next_kernel_start(
+    [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  trace::note(trace::Kind::next_kernel, where);
 #if TUTORIAL_EMULATOR
-  emulator::let_next_kernel_start();
+  emulator::let_next_kernel_start(where);
 #elif TUTORIAL_SM90
   asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
@@ -42,9 +47,11 @@ __device__ __forceinline__ void let_next_kernel_start() {
 
 /// Waits until the kernel before has ended and its results are visible to this thread. Returns at once in a kernel
 /// without `starts_early`.
-__device__ __forceinline__ void wait_for_previous_kernel() {
+__device__ __forceinline__ void wait_for_previous_kernel(
+    [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  [[maybe_unused]] const trace::Wait traced(trace::Kind::previous_kernel, where);
 #if TUTORIAL_EMULATOR
-  emulator::wait_for_previous_kernel();
+  emulator::wait_for_previous_kernel(where);
 #elif TUTORIAL_SM90
   asm volatile("griddepcontrol.wait;" : : : "memory");
 #endif

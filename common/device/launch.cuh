@@ -83,7 +83,7 @@ void launch(void (*kernel)(Parameters...), const LaunchConfig& config, Arguments
   // What kernel<<<grid, block, shared_bytes, stream>>>(arguments...) does, but it returns its error.
   check_launch(cudaLaunchKernelEx(&cuda_config, kernel, std::forward<Arguments>(arguments)...), config);
 #endif
-  count_launch();
+  count_launch(config);
 }
 
 }  // namespace tutorial

@@ -6,6 +6,9 @@
 
 #include "common/device/device.hpp"
 #include "common/device/error.hpp"
+#if TUTORIAL_TRACE
+#include "common/device/trace.hpp"
+#endif
 
 namespace tutorial {
 namespace {
@@ -60,8 +63,11 @@ std::int64_t launch_count() {
   return launches;
 }
 
-void count_launch() {
+void count_launch([[maybe_unused]] const LaunchConfig& config) {
   ++launches;
+#if TUTORIAL_TRACE
+  trace::note_launch(config);
+#endif
 }
 
 }  // namespace tutorial

@@ -48,7 +48,7 @@ std::size_t shared_bytes_to_ask_for(const void* kernel, std::size_t dynamic_byte
 /// Kernels that launch() has started since the process began, those that a graph has captured among them; what a graph
 /// starts again does not count. For the host thread that launches.
 std::int64_t launch_count();
-/// One more; launch() calls it.
-void count_launch();
+/// One more, of which a trace on a GPU takes note (trace.hpp); launch() calls it.
+void count_launch(const LaunchConfig& config);
 
 }  // namespace tutorial

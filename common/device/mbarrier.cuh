@@ -47,6 +47,7 @@
 #include <cstdint>
 
 #include "common/device/source_location.hpp"
+#include "common/device/trace.cuh"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/mbarrier.hpp>
@@ -68,6 +69,7 @@ class Barrier {
   /// @param count arrivals that end a phase, 1 to 2^20 - 1
   __device__ __forceinline__ void init(unsigned count,
                                        [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+    trace::note(trace::Kind::init, where, trace::Object::at(&state_), count);
 #if TUTORIAL_EMULATOR
     emulator::mbarrier_init(&state_, count, where);
 #elif TUTORIAL_SM90
@@ -81,6 +83,7 @@ class Barrier {
   /// Arrives once at the current phase. What this thread did before is visible to threads that have waited for the end
   /// of the phase.
   __device__ __forceinline__ void arrive([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+    trace::note(trace::Kind::arrive, where, trace::Object::at(&state_));
 #if TUTORIAL_EMULATOR
     emulator::mbarrier_arrive(&state_, 0, where);
 #elif TUTORIAL_SM90
@@ -94,6 +97,7 @@ class Barrier {
   /// @param bytes less than 2^20. The bytes of whole tiles, with rows outside of the tensor
   __device__ __forceinline__ void arrive_expect(unsigned bytes,
                                                 [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+    trace::note(trace::Kind::expect, where, trace::Object::at(&state_), bytes);
 #if TUTORIAL_EMULATOR
     emulator::mbarrier_arrive(&state_, bytes, where);
 #elif TUTORIAL_SM90
@@ -113,6 +117,7 @@ class Barrier {
   /// @param rank of the block, which has not ended; the own rank is allowed
   __device__ __forceinline__ void arrive_at(unsigned rank,
                                             [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+    trace::note(trace::Kind::arrive, where, trace::Object::of_block(&state_, rank));
 #if TUTORIAL_EMULATOR
     emulator::mbarrier_arrive_at(&state_, rank, where);
 #elif TUTORIAL_SM90
@@ -132,6 +137,7 @@ class Barrier {
   /// data come from device memory.
   __device__ __forceinline__ void wait(unsigned parity,
                                        [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+    [[maybe_unused]] const trace::Wait traced(trace::Kind::wait, where, trace::Object::at(&state_), 0, parity);
 #if TUTORIAL_EMULATOR
     emulator::mbarrier_wait(&state_, parity, where);
 #elif TUTORIAL_SM90
@@ -156,6 +162,7 @@ class Barrier {
   /// wait() for a phase at which threads of other blocks of the cluster have arrived: it makes visible what they did.
   __device__ __forceinline__ void wait_cluster(unsigned parity,
                                                [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+    [[maybe_unused]] const trace::Wait traced(trace::Kind::wait, where, trace::Object::at(&state_), 0, parity);
 #if TUTORIAL_EMULATOR
     emulator::mbarrier_wait_cluster(&state_, parity, where);
 #elif TUTORIAL_SM90
@@ -189,6 +196,7 @@ class Barrier {
 /// Makes barriers that this thread has initialised known to bulk copies and to other blocks of the cluster. Called by
 /// that thread, once after all init(). The emulator insists on it.
 __device__ __forceinline__ void fence_barrier_init([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  trace::note_time(where);
 #if TUTORIAL_EMULATOR
   emulator::mbarrier_fence_init(where);
 #elif TUTORIAL_SM90

@@ -17,6 +17,7 @@
 #include <cuda_runtime.h>
 
 #include "common/device/source_location.hpp"
+#include "common/device/trace.cuh"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/warp_roles.hpp>
@@ -29,6 +30,7 @@ namespace tutorial {
 /// @param threads those that wait and those that arrive
 __device__ __forceinline__ void wait_at_named_barrier(
     unsigned id, unsigned threads, [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  [[maybe_unused]] const trace::Wait traced(trace::Kind::named_wait, where, trace::Object::numbered(id), threads / 32);
 #if TUTORIAL_EMULATOR
   emulator::named_barrier_sync(id, threads, where);
 #else
@@ -39,6 +41,7 @@ __device__ __forceinline__ void wait_at_named_barrier(
 /// Arrives without waiting; see wait_at_named_barrier().
 __device__ __forceinline__ void arrive_at_named_barrier(
     unsigned id, unsigned threads, [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  trace::note(trace::Kind::named_arrive, where, trace::Object::numbered(id), threads / 32);
 #if TUTORIAL_EMULATOR
   emulator::named_barrier_arrive(id, threads, where);
 #else

@@ -25,6 +25,7 @@
 
 #include "common/device/mbarrier.cuh"
 #include "common/device/source_location.hpp"
+#include "common/device/trace.cuh"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/cluster.hpp>
@@ -50,6 +51,7 @@ namespace tutorial {
 __device__ __forceinline__ void push_shared(void* shared, const void* source, unsigned bytes, Barrier& barrier,
                                             unsigned rank,
                                             [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  trace::note(trace::Kind::push, where, trace::Object::of_block(barrier.state(), rank), bytes);
 #if TUTORIAL_EMULATOR
   check_alignment(shared, 16, where);
   check_alignment(source, 16, where);

@@ -12,6 +12,7 @@
 #include <cuda_runtime.h>
 
 #include "common/device/source_location.hpp"
+#include "common/device/trace.cuh"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/warp_roles.hpp>
@@ -25,6 +26,7 @@ namespace tutorial {
 template <int kRegisters>
 __device__ __forceinline__ void decrease_registers([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(kRegisters >= 24 && kRegisters <= 256 && kRegisters % 8 == 0);
+  [[maybe_unused]] const trace::Wait traced(trace::Kind::registers, where, {}, kRegisters / 8);
 #if TUTORIAL_EMULATOR
   emulator::change_registers(kRegisters, false, where);
 #elif TUTORIAL_SM90A
@@ -39,6 +41,7 @@ __device__ __forceinline__ void decrease_registers([[maybe_unused]] SourceLocati
 template <int kRegisters>
 __device__ __forceinline__ void increase_registers([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(kRegisters >= 24 && kRegisters <= 256 && kRegisters % 8 == 0);
+  [[maybe_unused]] const trace::Wait traced(trace::Kind::registers, where, {}, kRegisters / 8);
 #if TUTORIAL_EMULATOR
   emulator::change_registers(kRegisters, true, where);
 #elif TUTORIAL_SM90A

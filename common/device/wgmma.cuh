@@ -51,6 +51,7 @@
 
 #include "common/device/pack.cuh"
 #include "common/device/source_location.hpp"
+#include "common/device/trace.cuh"
 
 #if TUTORIAL_EMULATOR
 #include <emulator/shared.hpp>
@@ -208,6 +209,7 @@ template <class A = wgmma_registers::None, class B = wgmma_registers::None, clas
           class D = wgmma_registers::None, class E = wgmma_registers::None, class F = wgmma_registers::None>
 __device__ __forceinline__ void wgmma_fence(A&& a = {}, B&& b = {}, C&& c = {}, D&& d = {}, E&& e = {}, F&& f = {},
                                             [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  trace::note(trace::Kind::fence_products, where);
 #if TUTORIAL_EMULATOR
   using wgmma_registers::range;
   emulator::wgmma({.kind = emulator::WgmmaCall::Kind::fence,
@@ -277,6 +279,7 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const SharedFactor<kMa
 /// Closes the products since the last commit into a group, which may be empty. Called by all threads of the warpgroup.
 /// No wait waits for a product that is in no group.
 __device__ __forceinline__ void wgmma_commit([[maybe_unused]] SourceLocation where = SourceLocation::current()) {
+  trace::note(trace::Kind::commit_products, where);
 #if TUTORIAL_EMULATOR
   emulator::wgmma({.kind = emulator::WgmmaCall::Kind::commit}, where);
 #elif TUTORIAL_SM90A
@@ -297,6 +300,7 @@ __device__ __forceinline__ void wgmma_wait([[maybe_unused]] A&& a = {}, [[maybe_
                                            [[maybe_unused]] E&& e = {}, [[maybe_unused]] F&& f = {},
                                            [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(kPending >= 0 && kPending <= 7);
+  [[maybe_unused]] const trace::Wait traced(trace::Kind::wait_products, where, {}, kPending);
 #if TUTORIAL_EMULATOR
   using wgmma_registers::range;
   emulator::wgmma({.kind = emulator::WgmmaCall::Kind::wait,

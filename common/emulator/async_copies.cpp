@@ -1,6 +1,9 @@
 #include "async_copies.hpp"
 
+#include <algorithm>
+
 #include "block.hpp"
+#include "latencies.hpp"
 #include "sanitizer.hpp"
 
 namespace emulator {
@@ -31,13 +34,28 @@ void push_async_copy(const AsyncCopy& copy) {
 void commit_async_copies(std::source_location where) {
   const sanitizer::Unwatched unwatched;
   Block& block = *Block::current();
-  if (!block.skips(where)) block.thread().async_copies.commit();
+  if (block.skips(where)) return;
+  KernelThread& thread = block.thread();
+  thread.async_copies.commit();
+  if (Recorder* recorder = Recorder::active()) {
+    thread.copy_clocks.add(thread.clock + latencies::kCopy);
+    thread.copy_clocks.commit();
+    recorder->note(thread, Recorder::Kind::commit_copies, where, thread.clock);
+  }
 }
 
 bool pop_async_copy(unsigned pending, AsyncCopy& copy, std::source_location where) {
   const sanitizer::Unwatched unwatched;
   Block& block = *Block::current();
-  return !block.skips(where) && block.thread().async_copies.pop(pending, copy);
+  if (block.skips(where)) return false;
+  KernelThread& thread = block.thread();
+  if (thread.async_copies.pop(pending, copy)) return true;
+  if (Recorder* recorder = Recorder::active()) {  // the wait is over
+    const std::int64_t begin = thread.clock;
+    thread.clock = std::max(thread.clock, thread.copy_clocks.end_of_all_but(pending));
+    recorder->note(thread, Recorder::Kind::wait_copies, where, begin, {.value = pending});
+  }
+  return false;
 }
 
 }  // namespace emulator

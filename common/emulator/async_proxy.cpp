@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "block.hpp"
+#include "latencies.hpp"
 #include "sanitizer.hpp"
 
 namespace emulator {
@@ -98,6 +99,7 @@ void fence_async_proxy(std::source_location where) {
   const sanitizer::Unwatched unwatched;
   if (block.skips(where)) return;
   block.async_proxy().fence();
+  if (Recorder::active()) block.thread().clock += latencies::kProxyFence;
   if (races::Detector* detector = races::active()) detector->fence_proxy(where);
 }
 

@@ -2,6 +2,7 @@
 
 #include "cluster.hpp"
 #include "emulator/trap.hpp"
+#include "latencies.hpp"
 #include "report.hpp"
 
 namespace emulator {
@@ -21,6 +22,8 @@ void KernelThread::reset() {
   bulk_stores.reset();
   async_proxy_writes.reset();
   products.reset();
+  copy_clocks.reset();
+  store_clocks.reset();
   has_arrived = false;
   peer_shared = {};
 }
@@ -51,8 +54,11 @@ void Block::prepare(uint3 index) {
 
 void Block::run_thread() {
   begin_.acquire();
-  launch_.body();
   KernelThread& self = *running_;
+  Recorder* recorder = Recorder::active();
+  if (recorder) recorder->note(self, Recorder::Kind::start, launch_.where, self.clock);
+  launch_.body();
+  if (recorder) recorder->note(self, Recorder::Kind::end, launch_.where, self.clock);
   const sanitizer::Unwatched unwatched;
   if (const BulkStore* store = self.bulk_stores.finish()) {
     fail("the thread has ended, but has not waited until its bulk store has read shared memory", store->where, self);
@@ -81,6 +87,7 @@ void Block::wake(const void* on) {
 }
 
 void Block::yield() {
+  if (Recorder::active()) running_->clock += latencies::kSleep;
   // While threads look again and again, the block never runs out of threads that can go on.
   if (!cluster_.loads().empty()) cluster_.loads().finish_awaited();
   ready_.push(running_->number);

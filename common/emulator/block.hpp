@@ -19,6 +19,7 @@
 #include "mbarriers.hpp"
 #include "named_barriers.hpp"
 #include "race_detector.hpp"
+#include "recorder.hpp"
 #include "register_pool.hpp"
 #include "schedule.hpp"
 #include "shared_memory.hpp"
@@ -46,6 +47,7 @@ struct Launch {
   sanitizer::SyncPoint end;   ///< comes after all that the threads do
   std::uint32_t number;       ///< counted from 1 since the process began
   races::Detector* detector;  ///< of races; nullptr if this launch is not watched
+  Recorder* recorder;         ///< of what its warps do; nullptr if this launch is not traced
 
   unsigned threads_per_block() const { return block.x * block.y * block.z; }
   unsigned blocks_per_cluster() const { return cluster.x * cluster.y * cluster.z; }

@@ -4,6 +4,7 @@
 
 #include <source_location>
 
+#include "recorder.hpp"
 #include "sanitizer.hpp"
 
 namespace emulator {
@@ -30,6 +31,8 @@ class BlockBarrier {
   unsigned parity_ = 0;
   int holds_[2] = {};  ///< threads whose predicate holds
   sanitizer::SyncPoint points_[2];
+  PhaseClocks clocks_ = {};  ///< of the last to come
+  std::int64_t opened_ = 0;  ///< how often
 };
 
 }  // namespace emulator

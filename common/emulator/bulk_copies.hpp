@@ -24,9 +24,10 @@ struct BulkLoad {
   const void* source = nullptr;   ///< of a push
   Block* source_block = nullptr;  ///< of a push
   MBarrier* barrier;
-  std::uint64_t phase;         ///< of the barrier, when the load was issued: the phase that expects its bytes
-  const KernelThread* thread;  ///< that has issued it
+  std::uint64_t phase;   ///< of the barrier, when the load was issued: the phase that expects its bytes
+  KernelThread* thread;  ///< that has issued it
   std::source_location where;
+  std::int64_t arrival = 0;  ///< on the logical clock of a trace
   bool is_finished = false;
 };
 

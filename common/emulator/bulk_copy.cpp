@@ -1,5 +1,6 @@
 #include "emulator/bulk_copy.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "bulk_copies.hpp"
 #include "cluster.hpp"
 #include "emulator/push_shared.hpp"
+#include "latencies.hpp"
 #include "race_places.hpp"
 #include "random.hpp"
 #include "report.hpp"
@@ -78,17 +80,39 @@ void push_bulk_store(const TileMap& map, const TileStart& start, const void* sha
                   .where = where};
   block.async_proxy().read(shared, store.tile.data(), store.tile.size());
   if (store.is_early) store.write();
+  if (Recorder* recorder = Recorder::active()) {
+    KernelThread& thread = block.thread();
+    const std::int64_t begin = thread.clock;
+    thread.store_clocks.add(thread.clock + latencies::kStoreRead);
+    thread.clock += latencies::kStep;
+    recorder->note_until(thread, Recorder::Kind::store, where, begin, begin + latencies::kStore,
+                         {.value = static_cast<std::int64_t>(store.tile.size())});
+  }
   block.thread().bulk_stores.push(std::move(store));
 }
 
 void commit_bulk_stores(std::source_location where) {
   Block& block = *Block::current();
-  if (!block.skips(where)) block.thread().bulk_stores.commit();
+  if (block.skips(where)) return;
+  KernelThread& thread = block.thread();
+  thread.bulk_stores.commit();
+  if (Recorder* recorder = Recorder::active()) {
+    thread.store_clocks.commit();
+    recorder->note(thread, Recorder::Kind::commit_stores, where, thread.clock);
+  }
 }
 
 bool next_bulk_store(unsigned pending, BulkStoreSource& source, std::source_location where) {
   Block& block = *Block::current();
-  return !block.skips(where) && block.thread().bulk_stores.next_unread(pending, source);
+  if (block.skips(where)) return false;
+  KernelThread& thread = block.thread();
+  if (thread.bulk_stores.next_unread(pending, source)) return true;
+  if (Recorder* recorder = Recorder::active()) {  // the wait is over
+    const std::int64_t begin = thread.clock;
+    thread.clock = std::max(thread.clock, thread.store_clocks.end_of_all_but(pending));
+    recorder->note(thread, Recorder::Kind::wait_stores, where, begin, {.value = pending});
+  }
+  return false;
 }
 
 void keep_bulk_store(const BulkStoreSource& source) {
@@ -99,7 +123,15 @@ void keep_bulk_store(const BulkStoreSource& source) {
 void write_bulk_stores(unsigned pending, std::source_location where) {
   const sanitizer::Unwatched unwatched;
   Block& block = *Block::current();
-  if (!block.skips(where)) block.thread().bulk_stores.write(pending);
+  if (block.skips(where)) return;
+  KernelThread& thread = block.thread();
+  thread.bulk_stores.write(pending);
+  if (Recorder* recorder = Recorder::active()) {
+    const std::int64_t begin = thread.clock;
+    const std::int64_t read = thread.store_clocks.end_of_all_but(pending);
+    if (read > 0) thread.clock = std::max(thread.clock, read - latencies::kStoreRead + latencies::kStore);
+    recorder->note(thread, Recorder::Kind::wait_stores, where, begin, {.value = pending});
+  }
 }
 
 // --- loads ---
@@ -192,6 +224,18 @@ void BulkLoads::issue(BulkLoad load) {
   const sanitizer::Unwatched unwatched;
   const std::vector<std::byte> poison(load.tile.size(), static_cast<std::byte>(kPoison));
   barrier.block->async_proxy().write(load.shared, poison.data(), poison.size());
+  if (Recorder* recorder = Recorder::active()) {
+    const bool is_push = load.source != nullptr;
+    const std::int64_t begin = load.thread->clock;
+    load.thread->clock += latencies::kStep;
+    load.arrival = recorder->arrival_of_load(*load.thread, load.tile.size(), is_push);
+    recorder->note_until(*load.thread, is_push ? Recorder::Kind::push : Recorder::Kind::load, load.where, begin,
+                         load.arrival,
+                         {.object = barrier.address,
+                          .phase = static_cast<std::int64_t>(load.phase),
+                          .value = static_cast<std::int64_t>(load.tile.size()),
+                          .of = barrier.block});
+  }
   if (next_is_early()) {
     finish(load);
   } else {
@@ -203,6 +247,8 @@ void BulkLoads::finish(BulkLoad& load) {
   MBarrier& barrier = *load.barrier;
   Block& block = *barrier.block;
   load.is_finished = true;
+  std::int64_t& last = barrier.clocks[barrier.parity()];
+  last = std::max(last, load.arrival);
   if (load.source) {
     load.source_block->async_proxy().read(load.source, load.tile.data(), load.tile.size());
     if (load.source_block != &block) barrier.is_from_cluster[barrier.parity()] = true;

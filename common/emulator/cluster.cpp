@@ -47,9 +47,11 @@ std::string Cluster::run(std::uint64_t number) {
   prepare(number);
   if (launch_.detector) launch_.detector->begin_cluster(*this, number);
   races::set_active(launch_.detector);
+  if (launch_.recorder) launch_.recorder->begin_cluster(*this);
   scheduler_.strand().adopt_current();
   scheduler_.switch_to(next());  // comes back when no thread is ready any more
   races::set_active(nullptr);
+  if (launch_.recorder) launch_.recorder->end_cluster(*this);
   // First of all, because it explains whatever else goes wrong then.
   if (size() > 1 && !static_shared_.is_untouched()) {
     failure_ = describe_trap(threads_[0],

@@ -1,7 +1,10 @@
 #include "cluster_barrier.hpp"
 
+#include <algorithm>
+
 #include "cluster.hpp"
 #include "emulator/cluster.hpp"
+#include "latencies.hpp"
 
 namespace emulator {
 
@@ -12,9 +15,15 @@ void ClusterBarrier::arrive(KernelThread& thread, std::source_location where) {
   thread.has_arrived = true;
   thread.cluster_phase = phase_;
   points_[phase_ % 2].release(where);
+  if (Recorder* recorder = Recorder::active()) {
+    recorder->note(thread, Recorder::Kind::cluster_arrive, where, thread.clock,
+                   {.phase = static_cast<std::int64_t>(phase_)});
+  }
+  clocks_[phase_ % 2] = std::max(clocks_[phase_ % 2], thread.clock);
   if (++arrived_ < cluster_.thread_count()) return;
   arrived_ = 0;
   ++phase_;
+  clocks_[phase_ % 2] = 0;
   cluster_.wake(this);
 }
 
@@ -25,6 +34,12 @@ void ClusterBarrier::wait(KernelThread& thread, std::source_location where) {
   if (thread.cluster_phase == phase_) thread.block->wait({KernelThread::State::at_cluster_barrier, where, this});
   thread.has_arrived = false;
   points_[thread.cluster_phase % 2].acquire(where);
+  if (Recorder* recorder = Recorder::active()) {
+    const std::int64_t begin = thread.clock;
+    thread.clock = std::max(thread.clock, clocks_[thread.cluster_phase % 2] + latencies::kClusterBarrier);
+    recorder->note(thread, Recorder::Kind::cluster_wait, where, begin,
+                   {.phase = static_cast<std::int64_t>(thread.cluster_phase)});
+  }
 }
 
 unsigned ClusterBarrier::missing() const {

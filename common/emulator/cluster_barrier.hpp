@@ -6,6 +6,7 @@
 #include <source_location>
 
 #include "hand_over.hpp"
+#include "recorder.hpp"
 
 namespace emulator {
 
@@ -18,7 +19,10 @@ class ClusterBarrier {
   explicit ClusterBarrier(Cluster& cluster) : cluster_(cluster) {}
 
   /// As at the start of a cluster.
-  void reset() { phase_ = arrived_ = 0; }
+  void reset() {
+    phase_ = arrived_ = 0;
+    clocks_ = {};
+  }
   /// See cluster_arrive().
   void arrive(KernelThread& thread, std::source_location where);
   /// See cluster_wait().
@@ -33,6 +37,7 @@ class ClusterBarrier {
   std::uint64_t phase_ = 0;
   unsigned arrived_ = 0;
   HandOver points_[2];
+  PhaseClocks clocks_ = {};  ///< of the last arrivals
 };
 
 }  // namespace emulator

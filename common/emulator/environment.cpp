@@ -51,6 +51,10 @@ std::optional<std::size_t> memory_from_environment() {
   return number_from_environment("EMULATOR_MEMORY", kMostMemory);
 }
 
+std::uint64_t trace_blocks_from_environment() {
+  return number_from_environment("EMULATOR_TRACE_BLOCKS", std::uint64_t{1} << 20).value_or(8);
+}
+
 void check_environment() {
   threads_from_environment();
   DeviceModel::current();
@@ -60,6 +64,7 @@ void check_environment() {
   AsyncOrder::current();
   SkippedBarrier::current();
   NcclFault::from_environment();
+  trace_blocks_from_environment();
 }
 
 }  // namespace emulator

@@ -23,4 +23,7 @@ std::optional<int> devices_from_environment();
 /// The number in EMULATOR_MEMORY. @throws std::invalid_argument
 std::optional<std::size_t> memory_from_environment();
 
+/// How many blocks of a launch are traced: EMULATOR_TRACE_BLOCKS. @throws std::invalid_argument as above
+std::uint64_t trace_blocks_from_environment();
+
 }  // namespace emulator

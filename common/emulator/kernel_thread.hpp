@@ -12,6 +12,7 @@
 #include "bulk_copies.hpp"
 #include "emulator/vector_types.hpp"
 #include "fiber.hpp"
+#include "recorder.hpp"
 #include "warpgroups.hpp"
 
 namespace emulator {
@@ -44,6 +45,11 @@ struct alignas(64) KernelThread {
   BulkStores bulk_stores;
   AsyncProxyWrites async_proxy_writes;
   ThreadProducts products;
+
+  // For a trace (recorder.hpp).
+  std::int64_t clock = 0;  ///< logical
+  GroupClocks copy_clocks;
+  GroupClocks store_clocks;
 
   // At the barrier of the cluster.
   bool has_arrived = false;          ///< and has not waited since

@@ -89,9 +89,11 @@ std::string run_blocks(Launch& launch, unsigned worker_count) {
 cudaError_t run(Launch launch) {
   const unsigned most = std::max(1u, kMaxStacks / (launch.threads_per_block() * launch.blocks_per_cluster()));
   const std::uint64_t workers =
-      launch.detector ? 1 : std::min<std::uint64_t>({worker_limit(), most, launch.clusters()});
+      launch.detector || launch.recorder ? 1 : std::min<std::uint64_t>({worker_limit(), most, launch.clusters()});
   if (launch.detector) launch.detector->begin_launch(launch.starts_early);
+  if (launch.recorder) launch.recorder->begin_launch(launch);
   const std::string failure = run_blocks(launch, static_cast<unsigned>(workers));
+  if (launch.recorder) launch.recorder->end_launch(failure);
   add_to_counters({.launches = 1});
   if (failure.empty()) return cudaSuccess;
   report(failure);
@@ -135,7 +137,8 @@ cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t
                       .starts_early = starts_early,
                       .end = {},
                       .number = ++launches,
-                      .detector = races::is_wanted() ? &races::Detector::instance() : nullptr});
+                      .detector = races::is_wanted() ? &races::Detector::instance() : nullptr,
+                      .recorder = Recorder::wanted()});
         },
         Work::kernel);
   });

@@ -1,10 +1,12 @@
 #include "emulator/mbarrier.hpp"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "cluster.hpp"
 #include "emulator/cluster.hpp"
 #include "emulator/trap.hpp"
+#include "latencies.hpp"
 #include "mbarriers.hpp"
 
 namespace emulator {
@@ -45,6 +47,10 @@ void MBarriers::create(const std::uint64_t* address, unsigned count, std::source
   barrier.where = where;
   barrier.creator = block_.thread().number;
   if (races::Detector* detector = races::active()) barrier.number = detector->add_barrier();
+  if (Recorder* recorder = Recorder::active()) {
+    KernelThread& thread = block_.thread();
+    recorder->note(thread, Recorder::Kind::init, where, thread.clock, {.object = address, .value = count});
+  }
 }
 
 void MBarriers::fence(unsigned creator) {
@@ -72,6 +78,7 @@ void MBarriers::end_phase_if_complete(MBarrier& barrier) {
   }
   ++barrier.phase;
   barrier.arrivals_left = barrier.count;
+  barrier.clocks[barrier.parity()] = 0;
   barrier.is_from_cluster[barrier.parity()] = false;
   block_.wake(&barrier);
 }
@@ -86,6 +93,17 @@ void MBarriers::arrive(MBarrier& barrier, unsigned bytes, std::source_location w
     block_.trap(text, where);
   }
   barrier.points[barrier.parity()].release(where);
+  if (Recorder* recorder = Recorder::active()) {
+    KernelThread& thread = block_.thread();
+    recorder->note(thread, bytes > 0 ? Recorder::Kind::expect : Recorder::Kind::arrive, where, thread.clock,
+                   {.object = barrier.address,
+                    .phase = static_cast<std::int64_t>(barrier.phase),
+                    .value = bytes,
+                    .of = barrier.block});
+    const std::int64_t latency = barrier.block == &block_ ? latencies::kArrival : latencies::kRemoteArrival;
+    std::int64_t& last = barrier.clocks[barrier.parity()];
+    last = std::max(last, thread.clock + latency);
+  }
   if (barrier.block != &block_) barrier.is_from_cluster[barrier.parity()] = true;
   --barrier.arrivals_left;
   barrier.bytes_left += bytes;
@@ -102,6 +120,7 @@ void MBarriers::wait(MBarrier& barrier, unsigned parity, bool of_cluster, std::s
   if (barrier.block != &block_) {
     block_.trap("a thread waits at a barrier of another block, but can do so only at its own", where);
   }
+  const std::int64_t awaited = static_cast<std::int64_t>(barrier.phase) - (barrier.parity() == parity ? 0 : 1);
   if (barrier.parity() == parity) {
     const std::uint64_t phase = barrier.phase;
     block_.wait({KernelThread::State::at_mbarrier, where, &barrier});
@@ -117,6 +136,12 @@ void MBarriers::wait(MBarrier& barrier, unsigned parity, bool of_cluster, std::s
         where);
   }
   barrier.points[parity].acquire(where);
+  if (Recorder* recorder = Recorder::active()) {
+    KernelThread& thread = block_.thread();
+    const std::int64_t begin = thread.clock;
+    if (awaited >= 0) thread.clock = std::max(thread.clock, barrier.clocks[parity]);
+    recorder->note(thread, Recorder::Kind::wait, where, begin, {.object = barrier.address, .phase = awaited});
+  }
 }
 
 void create_mbarrier(const std::uint64_t* address, unsigned count, std::source_location where) {

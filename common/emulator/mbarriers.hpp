@@ -7,6 +7,7 @@
 #include <source_location>
 
 #include "hand_over.hpp"
+#include "recorder.hpp"
 
 namespace emulator {
 
@@ -30,6 +31,7 @@ struct MBarrier {
   bool is_from_cluster[2] = {};
   /// For even and for odd phases: the arrivals of a phase come before the returns of the waits for it.
   HandOver points[2] = {};
+  PhaseClocks clocks = {};  ///< of the last arrivals
 
   unsigned parity() const { return phase % 2; }
 };

@@ -6,6 +6,7 @@
 #include <source_location>
 
 #include "hand_over.hpp"
+#include "recorder.hpp"
 
 namespace emulator {
 
@@ -19,6 +20,8 @@ struct NamedBarrier {
   unsigned parity = 0;
   /// Consecutive phases alternate, as those of the block's barrier do.
   HandOver points[2] = {};
+  PhaseClocks clocks = {};  ///< of the last arrivals
+  std::int64_t opened = 0;  ///< how often
 };
 
 /// The numbered barriers of one block.

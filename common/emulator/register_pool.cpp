@@ -16,6 +16,7 @@ void RegisterPool::reset() {
   const unsigned most = kRegisters / (warps * kWarpSize) / 8 * 8;
   of_warp_.assign(warps, std::min(most, 256u));
   free_ = 0;
+  last_release_ = 0;
 }
 
 void RegisterPool::change(unsigned count, bool increase, std::source_location where) {
@@ -31,20 +32,26 @@ void RegisterPool::change(unsigned count, bool increase, std::source_location wh
     block_.trap(text, where);
   }
   if (is_first) ++block_counters.register_changes;
+  const std::int64_t begin = block_.thread().clock;
   if (is_first && !increase) {
     free_ += held - count;
     held = count;
+    last_release_ = std::max(last_release_, begin);
     block_.wake(this);
   }
   while (is_first && held < count) {
     if (free_ >= count - held) {
       free_ -= count - held;
       held = count;
+      block_.thread().clock = std::max(begin, last_release_);
     } else {
       block_.wait({KernelThread::State::at_registers, where, this});
     }
   }
   block_.warps().exchange(~0u, &count, sizeof count, counts, where);  // the other lanes wait for the first
+  if (Recorder* recorder = Recorder::active()) {
+    recorder->note(block_.thread(), Recorder::Kind::registers, where, begin, {.value = count});
+  }
 }
 
 void RegisterPool::check_at_end() {

@@ -1,11 +1,13 @@
 #include "emulator/warp.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "block.hpp"
 #include "emulator/barrier.hpp"
 #include "emulator/counters.hpp"
+#include "latencies.hpp"
 #include "place.hpp"
 
 namespace emulator {
@@ -34,6 +36,7 @@ void Warps::exchange(unsigned mask, const void* mine, std::size_t size, void* al
   const unsigned lanes = mask & warp.existing;
   if ((warp.waiting & lanes) == lanes && agree(self, first, lanes)) {
     if (size > 0) deliver(first, lanes);
+    if (Recorder::active()) meet(first, lanes);
     warp.waiting &= ~lanes;
     warp.parity ^= lanes & -lanes;
     ++block_counters.warp_collectives;
@@ -70,6 +73,17 @@ void Warps::deliver(unsigned first, unsigned lanes) {
   }
   for (unsigned left = lanes & (lanes - 1); left != 0; left &= left - 1) {
     std::memcpy(threads[first + static_cast<unsigned>(std::countr_zero(left))].all, all, 32 * size);
+  }
+}
+
+void Warps::meet(unsigned first, unsigned lanes) {
+  const std::span<KernelThread> threads = block_.threads();
+  std::int64_t last = 0;
+  for (unsigned left = lanes; left != 0; left &= left - 1) {
+    last = std::max(last, threads[first + static_cast<unsigned>(std::countr_zero(left))].clock);
+  }
+  for (unsigned left = lanes; left != 0; left &= left - 1) {
+    threads[first + static_cast<unsigned>(std::countr_zero(left))].clock = last + latencies::kCollective;
   }
 }
 

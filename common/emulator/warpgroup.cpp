@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cluster.hpp"
+#include "latencies.hpp"
 #include "place.hpp"
 #include "race_places.hpp"
 #include "report.hpp"
@@ -186,6 +187,9 @@ void ThreadProducts::reset() {
 void WarpProducts::reset() {
   under_way.clear();
   groups = 0;
+  clocks.reset();
+  lines.clear();
+  last_end = 0;
 }
 
 // --- calls of a warpgroup ---
@@ -270,7 +274,47 @@ void Warpgroups::make_call(unsigned warp, const WgmmaCall& call, std::source_loc
       wait(warp, call.pending, where);
       break;
   }
+  if (Recorder* recorder = Recorder::active()) note(*recorder, warp, call, where);
   for (unsigned lane = 0; lane < kWarpSize; ++lane) lanes[lane].products.call = nullptr;
+}
+
+void Warpgroups::note(Recorder& recorder, unsigned warp, const WgmmaCall& call, std::source_location where) {
+  using Kind = Recorder::Kind;
+  WarpProducts& products = warps_[warp];
+  KernelThread& first = lanes_of(warp)[0];
+  // They have just met, which a call of products does not take.
+  first.clock -= latencies::kCollective;
+  const std::int64_t begin = first.clock;
+  switch (call.kind) {
+    case WgmmaCall::Kind::fence:
+      recorder.note(first, Kind::fence_products, where, begin);
+      break;
+    case WgmmaCall::Kind::product: {
+      const std::int64_t start = std::max(begin, products.last_end);
+      products.last_end =
+          start + latencies::product(call.product.n) + (call.product.a_registers ? latencies::kRegisterFactor : 0);
+      products.clocks.add(products.last_end);
+      if (products.lines.empty() || !is_same_place(products.lines.back().where, where)) {
+        products.lines.push_back({where, start, products.last_end});
+      }
+      products.lines.back().end = products.last_end;
+      first.clock += latencies::kStep;
+      break;
+    }
+    case WgmmaCall::Kind::commit:
+      products.clocks.commit();
+      for (const WarpProducts::Line& line : products.lines) {
+        recorder.note_until(first, Kind::product, line.where, line.begin, line.end, {});
+      }
+      products.lines.clear();
+      recorder.note(first, Kind::commit_products, where, begin);
+      break;
+    case WgmmaCall::Kind::wait:
+      first.clock = std::max(first.clock, products.clocks.end_of_all_but(call.pending));
+      recorder.note(first, Kind::wait_products, where, begin, {.value = call.pending});
+      break;
+  }
+  for (unsigned lane = 1; lane < kWarpSize; ++lane) lanes_of(warp)[lane].clock = first.clock;
 }
 
 void Warpgroups::issue(unsigned warp, std::source_location where) {

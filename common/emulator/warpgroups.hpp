@@ -78,6 +78,15 @@ struct WarpProducts {
   unsigned groups = 0;         ///< closed so far
   sanitizer::SyncPoint reads;  ///< those of shared memory come before the returns of the wait
 
+  // For a trace.
+  struct Line {
+    std::source_location where;
+    std::int64_t begin, end;
+  };
+  GroupClocks clocks;
+  std::vector<Line> lines;    ///< of the products of the open group
+  std::int64_t last_end = 0;  ///< when the last product ends: they run one after the other
+
   /// Whether a wait that leaves this many groups waits for it.
   bool is_awaited(const ProductUnderWay& product, unsigned pending) const { return product.group + pending < groups; }
   /// As at the start of a block.
@@ -130,6 +139,8 @@ class Warpgroups {
   void multiply_warp(unsigned warp, ProductUnderWay& under_way);
   /// and gives the lanes their sums.
   void wait(unsigned warp, unsigned pending, std::source_location where);
+  /// Tells a trace of the call.
+  void note(Recorder& recorder, unsigned warp, const WgmmaCall& call, std::source_location where);
   KernelThread* lanes_of(unsigned warp) const;
 
   Block& block_;

@@ -40,6 +40,8 @@ class Warps {
   bool agree(const KernelThread& one, unsigned first, unsigned lanes) const;
   /// Hands out what the lanes brought.
   void deliver(unsigned first, unsigned lanes);
+  /// Sets the clocks of these lanes, for a trace, to that of the last one.
+  void meet(unsigned first, unsigned lanes);
 
   Block& block_;
   std::vector<Warp> warps_;

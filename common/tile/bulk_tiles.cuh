@@ -7,10 +7,11 @@
 #include "common/device/bulk_copy.cuh"
 #include "common/device/eviction.hpp"
 #include "common/device/mbarrier.cuh"
+#include "common/device/source_location.hpp"
 #include "common/device/tensor_map.hpp"
-#include "common/tile/bulk_requirements.hpp"
 #include "common/tile/chunk_tiles.cuh"
 #include "common/tile/panel_tile.cuh"
+#include "common/tile/tensor_sizes.hpp"
 
 namespace tutorial::tile {
 
@@ -39,11 +40,11 @@ TensorMap output_map(const Arguments& a) {
 /// @param eviction of these columns in the second-level cache
 template <int kColumns, int kRows>
 __device__ __forceinline__ void load_panels(const PanelTile<kColumns, kRows>& tile, const TensorMap& map,
-                                            Barrier& barrier, TileOrigin origin,
-                                            Eviction eviction = Eviction::kNormal) {
+                                            Barrier& barrier, TileOrigin origin, Eviction eviction = Eviction::kNormal,
+                                            SourceLocation where = SourceLocation::current()) {
 #pragma unroll
   for (int panel = 0; panel < kColumns / 64; ++panel) {
-    load_tile(map, tile.data + panel * tile.kPanelElements, barrier, origin, eviction);
+    load_tile(map, tile.data + panel * tile.kPanelElements, barrier, origin, eviction, where);
     origin.column += 64;
   }
 }

@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--solution", action="store_true", help="show our solution, as a diff from your file if it is there")
     what.add_argument("--restart", action="store_true", help="rename your file and begin with a new copy")
     what.add_argument("--check", metavar="FILE", help="check this file instead of the one in exercises/")
+    p.add_argument("--trace", action="store_true", help="draw what the warps do in the emulator, also those that wait for ever")
     p.add_argument("--language", choices=LANGUAGES, default=language(), help="of tasks and hints; else that of LANG, or English")
     # ./tutorial gives the folders: the emulator's, a GPU's, or both in this order.
     p.add_argument("--build", metavar="FOLDER", action="append", default=[], help=argparse.SUPPRESS)
@@ -103,13 +104,15 @@ def run(arguments: list[str] | None) -> int:
     tasks = [task.translated(one, options.language) for one in task.find()]
     mine = reader.Reader(FOLDER)
     if options.number is None:
-        for name in ("hint", "solution", "restart", "check"):
+        for name in ("hint", "solution", "restart", "check", "trace"):
             if getattr(options, name):
                 raise UsageError(f"--{name} needs the number of an exercise: ./tutorial exercise 2.3 --{name}")
         if not options.parse_only:
             sys.stdout.write(show.overview(tasks, mine.state()["solved"]))
         return 0
     one = find(options.number, tasks)
+    if options.trace and (options.hint or options.solution or options.restart):
+        raise UsageError("--trace is of a check, and goes with none of --hint, --solution and --restart")
     file = readable(options.check) if options.check is not None else mine.path(one)
     needs_build = not (options.hint or options.solution or options.restart)
     if options.parse_only:
@@ -135,6 +138,8 @@ def run(arguments: list[str] | None) -> int:
         for folder in options.build:
             if status == 0:
                 status = build.check(Path(folder), one, file)
+        if options.trace:
+            build.trace(Path(options.build[0]), one)
         if options.check is None:
             mine.mark(one, status == 0)
         if status == 0:

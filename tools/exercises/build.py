@@ -1,6 +1,7 @@
 """Builds the reader's file, in the emulator or for a GPU, and runs its check."""
 
 import fcntl
+import os
 from pathlib import Path
 import re
 import subprocess
@@ -102,3 +103,27 @@ def check(build: Path, task: Task, file: Path) -> int:
         print(f"    {line}")
     print("not solved yet")
     return 1
+
+
+def trace(build: Path, task: Task) -> None:
+    """Runs the program once more, and draws the launch that got stuck or, if none did, the longest one."""
+    from timeline import show  # pylint: disable=import-outside-toplevel  # which reads docs/pictures, too
+
+    base = ROOT / f"results/trace/exercise_{task.number.replace('.', '_')}"
+    base.parent.mkdir(parents=True, exist_ok=True)
+    file = base.with_suffix(".json")
+    file.unlink(missing_ok=True)
+    program = build / "exercise/exercise"
+    if not program.is_file():
+        return
+    try:
+        subprocess.run(
+            [program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=2 * TIME_LIMIT_S, check=False, cwd=ROOT,
+            env=os.environ | {"EMULATOR_TRACE": str(file)},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        pass
+    if file.is_file():
+        show.show(show.Drawing(base))
+    else:
+        print("there is no trace: no kernel was started in the emulator, or it has not ended")
