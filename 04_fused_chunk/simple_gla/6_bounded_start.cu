@@ -26,7 +26,7 @@
 /// Requires: as `register_scores`.
 /// Weakness: a head that forgets nothing is walked from position 0 by each of its blocks. `dispatch` then computes the
 /// states of segments in kernels before this one, and leaves them in memory.
-/// Sources: flash-linear-attention and FlashQLA start from zeros where gates let them.
+/// Sources: FlashQLA, whose gated delta rule starts segments so, where less than e^-10 of the state would be left.
 
 #include <cuda_runtime.h>
 
@@ -99,10 +99,9 @@ __global__ void __launch_bounds__(kBlock, 1)
     auto ring = Ring<kPipelineDepth>::consumer();
     auto score_ring = Ring<kDepth>::producer();  // of O, which the scores become
     auto state_ring = Ring<kDepth>::consumer();
-    for (int t = begin; t < part.begin; t += kChunk, ring.advance()) {
+    for (int t = begin; t < part.begin; t += kChunk, ring.advance()) {  // a wait must not fall two phases behind
       if (t / kChunk % 2 != group) continue;
-      ring.wait(full);
-      if (lane_index() == 0) empty[ring.stage()].arrive();
+      if (ring.wait(full); lane_index() == 0) empty[ring.stage()].arrive();
     }
     for (int t = part.begin; t < end; t += kChunk) {
       if (t / kChunk % 2 == group) {

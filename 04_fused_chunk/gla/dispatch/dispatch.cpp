@@ -4,7 +4,8 @@
 /// Idea: `segments` needs Hopper, Dk of at most 128 and tensors that bulk copies support. Where it can run, `dispatch`
 /// estimates its time, with the best number of segments and width of a tile (segment_plan.cpp), and that of chapter 03,
 /// and takes the shorter.
-/// Improves on: `segments` does not run on other GPUs and does not support every width.
+/// Improves on: `segments` does not run on other GPUs and does not support every width. And its first kernel reads all of
+/// a segment where its last chunks would do (bounded_segments.cu).
 /// Unchanged: the operator.
 /// Shapes, Thread mapping, Resources, Work, Bytes, Bound by, Requires: as the kernels that it picks; 03_gla/gla has
 /// those of chapter 03.

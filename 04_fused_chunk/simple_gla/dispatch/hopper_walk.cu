@@ -10,10 +10,10 @@
 /// The host does not know the gates and starts all three kernels. Each block asks the gates itself, and the same gates
 /// give the same answer in all kernels. The state before segment m is wanted if segment m has no warm-up, or one of the
 /// `reach` segments after it: their state follows from that of m. No segment after these needs it. If m + reach is not
-/// such a segment, its warm-up tells that segments m to m + reach - 1 leave at most 2^-24 of the state before m. A block of the first kernel whose state is
-/// not wanted leaves a gap. Where there are only gaps, the first two kernels end at once, and the third has started
-/// meanwhile (common/device/early_start.cuh). If no segment has more than `reach` segments before it, there is only the
-/// third kernel.
+/// such a segment, its warm-up tells that segments m to m + reach - 1 leave at most 2^-24 of the state before m. A block of
+/// the first kernel whose state is not wanted leaves a gap. Where there are only gaps, the first two kernels end at once,
+/// and the third has started meanwhile (common/device/early_start.cuh). If no segment has more than `reach` segments
+/// before it, there is only the third kernel.
 
 #include <cuda_runtime.h>
 
