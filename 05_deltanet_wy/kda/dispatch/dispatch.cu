@@ -114,7 +114,7 @@ tile::LaunchPlan segments_of_clusters(const Bf16Arguments& a, const tile::Launch
   const tile::LaunchPlan one = tile::make_launch_plan(a.L, 64, 1), plan = one_wave_of_clusters(a);
   if (plan.segments == 1 || exact.segments == 1 || one_anchor_time(a) < kRefusal / 0.02) return one;
   const double blocks = double(a.B) * a.H * ceil_div(a.L, 64);
-  const double time = cluster_time(clusters_of(a) * plan.segments, plan.length / 64 + 1) + kRefusal + kNothingToDo +
+  const double time = cluster_time(clusters_of(a) * plan.segments, plan.length / 64 + 1) + kNothingToDo +
                       blocks / 1000 * kThousandBlocks;
   return time < two_kernels_time(a, chunks_in_line(a, exact)) ? plan : one;
 }
