@@ -48,6 +48,7 @@
 #include <cuda_runtime.h>
 
 #include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
+#include "05_deltanet_wy/chunk/zero_starts.cuh"
 #include "05_deltanet_wy/kda/chunk_anchor.cuh"
 #include "05_deltanet_wy/kda/chunk_scores.cuh"
 #include "05_deltanet_wy/kda/chunk_slot.cuh"
@@ -204,7 +205,7 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   wgmma_wait<0>(J);
   wait_at_named_barrier(kOfBlock, kWarpgroup);  // no warp needs K- any more
   store_sums(slot.J(), maps.updates.J, J, warp * kBlock, rows);
-  if (out.bounds) {
+  if (out.bounds && n % out.segment >= out.segment - kMostWarmUp) {
     const float bound = bound_of_rows(J, slot.K());
     if (lane == 0) store_global(out.bounds + chunk * 4 + warp, largest_decay + bound);
   }
@@ -216,10 +217,11 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
 
 }  // namespace
 
-PreparedUpdates prepare_with_one_anchor(const Bf16Arguments& a, bool with_bounds, const WalkedHeads& heads) {
+PreparedUpdates prepare_with_one_anchor(const Bf16Arguments& a, int segment, const WalkedHeads& heads) {
   PreparedUpdates out = reserve_updates(a);
   out.heads = heads;
-  if (with_bounds) out.bounds = workspace<float>("kda: bounds", std::size_t(std::int64_t(a.B) * a.H * out.N * 4));
+  out.segment = segment;
+  if (segment > 0) out.bounds = workspace<float>("kda: bounds", std::size_t(std::int64_t(a.B) * a.H * out.N * 4));
   const TensorSizes keys = tensor_sizes(a, a.Dk);
   const AnchorMaps maps{tile_map(a.q, keys, kChunk),           tile_map(a.k, keys, kChunk),
                         float_tile_map(a.g, keys, kChunk),     rows_map(out, a, out.Q, a.Dk, kChunk),

@@ -26,6 +26,7 @@ struct PreparedUpdates {
   float* decays;     ///< [B, H, N, Dk], exp(b_end) of each chunk
   /// [B, H, N, 4]: the sum of the four is a bound of the chunk (chunk/zero_starts.cuh). Null if nobody asks for it.
   float* bounds = nullptr;
+  int segment = 1;      ///< chunks: bounds are there for those that a segment behind them may start with
   WalkedHeads heads{};  ///< for which there is nothing to prepare
 };
 
@@ -34,9 +35,9 @@ struct PreparedUpdates {
 /// @throws CudaError if the memory cannot be allocated or the launch is refused
 PreparedUpdates prepare_updates(const Bf16Arguments&);
 /// The same with the kernel of `one_anchor`. Requires: an empty one_anchor_unsupported().
-/// @param with_bounds whether bounds are wanted
+/// @param segment chunks of a segment, if bounds are wanted, else 0
 /// @param heads for which there is nothing to prepare
-PreparedUpdates prepare_with_one_anchor(const Bf16Arguments&, bool with_bounds = false, const WalkedHeads& heads = {});
+PreparedUpdates prepare_with_one_anchor(const Bf16Arguments&, int segment = 0, const WalkedHeads& heads = {});
 /// The workspace alone, for a stage that fills it in another way.
 /// @throws CudaError if the memory cannot be allocated
 PreparedUpdates reserve_updates(const Bf16Arguments&);

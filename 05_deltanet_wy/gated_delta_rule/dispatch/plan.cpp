@@ -13,7 +13,7 @@ namespace {
 constexpr double kPrepareLaunch = 10;  // the launch of prepare_tiles(), and the gap before the walk
 constexpr double kNoEarlyStart = 0.5;  // what the two kernels for segments took longer than those of delta_rule
 // A kernel that finds that the gates do not allow it to start from zeros; and those that find that it could.
-constexpr double kRefusal = 2.3, kNothingToDo = 5;
+constexpr double kRefusal = 7, kNothingToDo = 5;
 
 constexpr delta_rule::WalkCosts kCluster{2670, 11090, 2, 128}, kThreeBlocks{2220, 16240, 3, 128};
 
@@ -36,7 +36,9 @@ tile::LaunchPlan zero_start_segments(const Bf16Arguments& a, const FastestWalk& 
   constexpr int kChunk = 64;
   const tile::LaunchPlan one = tile::make_launch_plan(a.L, kChunk, 1), plan = one_wave_of_clusters(a);
   if (!cluster_unsupported(a).empty() || otherwise.walk == delta_rule::Walk::cluster) return one;
-  if (otherwise.microseconds < kRefusal / 0.02) return one;
+  // With few heads the gain is two to three times that of the loss, so there the question may cost more.
+  if (otherwise.walk == delta_rule::Walk::three_blocks && otherwise.microseconds < kRefusal / 0.02) return one;
+  if (otherwise.microseconds < kRefusal / 0.07) return one;
   if (plan.segments == 1) return one;
   Bf16Arguments longest = a;  // one chunk before it
   longest.L = plan.length + kChunk;

@@ -66,7 +66,7 @@ constexpr double kFirstClocks = 17820, kClusterClocks = 5640, kWalkClocks = 1880
 constexpr double kTwoLaunches = 9, kBytesSpeed = 0.95;
 // Microseconds: of a kernel that finds that gates do not allow it to start from zeros, of two that find that they did,
 // and of a thousand blocks of these.
-constexpr double kRefusal = 2.3, kNothingToDo = 3, kThousandBlocks = 0.6;
+constexpr double kRefusal = 15, kNothingToDo = 3, kThousandBlocks = 0.6;
 
 /// Microseconds of `cluster` for so many clusters with so many chunks.
 double cluster_time(std::int64_t clusters, double chunks) {
@@ -101,14 +101,21 @@ bool cluster_is_faster(const Bf16Arguments& a) {
          cluster_time(clusters_of(a), double(ceil_div(a.L, 64))) < one_anchor_time(a);
 }
 
+/// The segments of `segments`. A single one where they gain little: with 32 heads of 16384 positions an H100 was slower.
+tile::LaunchPlan worthwhile_segments(const Bf16Arguments& a) {
+  const tile::LaunchPlan plan = shortest_segments(a);
+  const bool is_faster = two_kernels_time(a, chunks_in_line(a, plan)) < 0.85 * one_anchor_time(a);
+  return is_faster ? plan : tile::make_launch_plan(a.L, 64, 1);
+}
+
 /// The segments of `cluster` that are to be tried before `segments`: as many as run at once. A single one if that would
 /// not be faster, or if the question whether the gates allow it would take more than 2 % of the time of gates that do
 /// not.
 tile::LaunchPlan segments_of_clusters(const Bf16Arguments& a, const tile::LaunchPlan& exact) {
   const tile::LaunchPlan one = tile::make_launch_plan(a.L, 64, 1), plan = one_wave_of_clusters(a);
-  if (plan.segments == 1 || one_anchor_time(a) < kRefusal / 0.02) return one;
+  if (plan.segments == 1 || exact.segments == 1 || one_anchor_time(a) < kRefusal / 0.02) return one;
   const double blocks = double(a.B) * a.H * ceil_div(a.L, 64);
-  const double time = cluster_time(clusters_of(a) * plan.segments, plan.length / 64 + 1) + kRefusal + kNothingToDo +
+  const double time = cluster_time(clusters_of(a) * plan.segments, plan.length / 64 + 1) + kNothingToDo +
                       blocks / 1000 * kThousandBlocks;
   return time < two_kernels_time(a, chunks_in_line(a, exact)) ? plan : one;
 }
@@ -139,7 +146,7 @@ Choice choose_in_fp32(const Bf16Arguments& a, const std::string& why) {
 Choice choose(const Bf16Arguments& a) {
   if (cluster_is_faster(a)) return {[a] { cluster(a); }, "clusters of two blocks", 0, cluster_bytes_moved(a)};
   if (one_anchor_unsupported(a).empty()) {
-    const tile::LaunchPlan plan = shortest_segments(a), of_clusters = segments_of_clusters(a, plan);
+    const tile::LaunchPlan plan = worthwhile_segments(a), of_clusters = segments_of_clusters(a, plan);
     if (of_clusters.segments > 1) {
       return {[a, plan, of_clusters] { zero_starts(a, of_clusters, plan); },
               std::to_string(of_clusters.segments) + " segments of clusters, or " + std::to_string(plan.segments) +

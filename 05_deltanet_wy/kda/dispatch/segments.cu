@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 }  // namespace
 
 void segments(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& heads) {
-  const PreparedUpdates updates = prepare_with_one_anchor(a, true, heads);
+  const PreparedUpdates updates = prepare_with_one_anchor(a, plan.length / kChunk, heads);
   end_part("prepare");
   const auto start = [&]<class Shape>(Shape) {
     LaunchConfig config(grid_of<Shape>(extents_of(a), plan.segments), kBlockThreads, kSharedBytes<Shape>);
