@@ -33,7 +33,7 @@ void alone(const Bf16Arguments& a) {
   simple_gla::walk_with_bounded_starts(a, tile::make_launch_plan(a.L, 64, kSegments), a.L / 64);
 }
 
-/// The walk of dispatch, where a warm-up goes over 32 chunks or a segment.
+/// The walk of dispatch, where a warm-up has at most 8 chunks, or, with two segments, any number.
 template <int kSegments>
 void with_states(const Bf16Arguments& a) {
   const tile::LaunchPlan plan = tile::make_launch_plan(a.L, 64, kSegments);

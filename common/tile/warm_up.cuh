@@ -44,6 +44,14 @@ __device__ __forceinline__ int warm_up_start(int begin, int limit, Gate g) {
       const int t = begin - (n + i + 1) * kChunk;
       of_lane[i] = n + i < limit && t > 0 ? base2(g(t + int(lane_index()))) + base2(g(t + 32 + int(lane_index()))) : 0;
     }
+    // Where all of these chunks do not forget enough, one sum says so.
+    float of_all = 0;
+    for (const float of_chunk : of_lane) of_all += of_chunk;
+    of_all = warp_sum(of_all);
+    if (sum + of_all > kForgotten && begin > (n + kAtOnce) * kChunk) {
+      sum += of_all;
+      continue;
+    }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const int t = begin - (n + i + 1) * kChunk;
@@ -58,7 +66,7 @@ __device__ __forceinline__ int warm_up_start(int begin, int limit, Gate g) {
 
 /// The same with a gate for each channel. All threads of the block call, and get the same answer; it is a barrier for
 /// them. Each chunk takes a trip to memory. So it gives up at the first chunk after which some channel has forgotten
-/// less than its share: 24 bits times the chunks so far over `limit`.
+/// less than its share: 24 bits times the chunks so far over `limit`. The answer is then position 0 if the limit reaches it.
 /// @tparam kThreads of the block, at least 128 @param channels at most 128
 /// @param g g(t, d), the natural logarithm of the gate of channel d at position t, at most 0
 template <int kThreads, class Gate>
@@ -76,9 +84,9 @@ __device__ __forceinline__ int warm_up_start(int begin, int limit, int channels,
     for (int i = 0; i < kPositions; ++i) of_thread += d < channels ? base2(g(t + first + i, d)) : 2 * kForgotten;
     sum += warp_sum<kLanes>(of_thread);
     if (__syncthreads_and(sum <= kForgotten)) return t;
-    if (begin > limit * kChunk && !__syncthreads_and(sum <= kForgotten * float(n) / float(limit))) break;
+    if (!__syncthreads_and(sum <= kForgotten * float(n) / float(limit))) break;
   }
-  return kNoWarmUp;
+  return begin <= limit * kChunk ? 0 : kNoWarmUp;
 }
 
 }  // namespace tutorial::tile

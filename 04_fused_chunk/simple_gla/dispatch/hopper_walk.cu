@@ -2,10 +2,10 @@
 /// The walk of `bounded_start` with an exact way for heads that forget nothing, and that of `register_scores` for one
 /// segment.
 ///
-/// A warm-up goes over `reach` segments at most. Where gates forget less in them, the segment starts from a state in
-/// memory, as in `segments`: a first kernel computes what each segment makes of a state of zeros, and the decay of the
-/// segment; common/tile/carry.cuh goes from segment to segment; then the kernel of `bounded_start` walks all of them. The
-/// first kernel is in segment_state.cuh.
+/// A warm-up has kLongWarmUp chunks at most, and goes over `reach` segments. Where gates forget less in them, the segment
+/// starts from a state in memory, as in `segments`: a first kernel computes what each segment makes of a state of zeros,
+/// and the decay of the segment; common/tile/carry.cuh goes from segment to segment; then the kernel of `bounded_start`
+/// walks all of them. The first kernel is in segment_state.cuh.
 ///
 /// The host does not know the gates and starts all three kernels. Each block asks the gates itself, and the same gates
 /// give the same answer in all kernels. The state before segment m is wanted if segment m has no warm-up, or one of the
@@ -16,6 +16,8 @@
 /// before it, there is only the third kernel.
 
 #include <cuda_runtime.h>
+
+#include <algorithm>
 
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/bounded_start.hpp"
@@ -37,8 +39,8 @@ namespace {
 
 using namespace tile;
 
-/// Positions of a warm-up that are worth more than three kernels. Segments are whole, so it may be a segment longer.
-constexpr int kLongWarmUp = 32 * kChunk;
+/// Chunks of a warm-up, at most: longer ones cost more than the exact way (docs/notebook/04_simple_gla.md).
+constexpr int kLongWarmUp = 8;
 
 /// Whether the state after the block's segment is wanted. All threads of the block call.
 template <class Shape>
@@ -47,7 +49,7 @@ __device__ __forceinline__ bool is_wanted(const Bf16Arguments& a, const BlockPar
   const int last = min(part.segment + 1 + reach, plan.segments - 1);
   bool is = false;
   for (int m = part.segment + 1 + warp_index(); m <= last; m += kStateBlock / 32) {
-    const int limit = reach * (plan.length / kChunk);
+    const int limit = min(reach * (plan.length / kChunk), kLongWarmUp);
     is |= warm_up_start(m * plan.length, limit, [&](int t) { return load_global(a.g.row(part.b, part.h, t)); }) ==
           kNoWarmUp;
   }
@@ -87,17 +89,19 @@ const float* segment_starts(const Bf16Arguments& a, const LaunchPlan& plan, int 
 }  // namespace
 
 int warm_up_reach(const LaunchPlan& plan) {
-  return ceil_div(kLongWarmUp, plan.length);
+  return ceil_div(kLongWarmUp * kChunk, plan.length);
 }
 
 void hopper_walk(const Bf16Arguments& a, LaunchPlan plan, int reach) {
   if (plan.segments == 1) return register_scores(a);
+  int limit = reach * (plan.length / kChunk);
   if (plan.segments - 1 > reach) {
+    limit = std::min(limit, kLongWarmUp);
     plan.starts = a.Dk <= 64 ? segment_starts<PanelShape<64, 64>>(a, plan, reach)
                              : segment_starts<PanelShape<128, 64>>(a, plan, reach);
     plan.starts_early = true;
   }
-  walk_with_bounded_starts(a, plan, reach * (plan.length / kChunk));
+  walk_with_bounded_starts(a, plan, limit);
 }
 
 }  // namespace tutorial::simple_gla

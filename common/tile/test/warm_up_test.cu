@@ -45,9 +45,9 @@ int expected_start(const std::vector<float>& g, int begin, int limit, int channe
     for (int i = t * channels; i < (t + kChunk) * channels; ++i) sums[std::size_t(i % channels)] += g[std::size_t(i)];
     const double least = *std::ranges::max_element(sums) / kLn2;
     if (least <= kForgotten) return t;
-    if (gives_up && begin > limit * kChunk && least > kForgotten * n / limit) return kNoWarmUp;
+    if (gives_up && least > kForgotten * n / limit) break;
   }
-  return kNoWarmUp;
+  return begin <= limit * kChunk ? 0 : kNoWarmUp;
 }
 
 std::vector<int> all_begins(std::size_t L) {
