@@ -13,6 +13,7 @@ import unittest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from timeline import published, trace  # noqa: E402
+from timeline.barriers import ARRIVALS, COPIES, Barriers  # noqa: E402
 from timeline.places import ROOT  # noqa: E402
 
 BUILD = Path()
@@ -70,6 +71,57 @@ class BadUseTest(unittest.TestCase):
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                 self.assertIn(answer, done.stderr)
                 self.assertFalse(Path(file).exists())
+
+
+def as_of_a_gpu(data: dict) -> dict:
+    """A trace of the emulator without what a GPU does not tell: when copies arrive, and phases beyond the parity of waits."""
+    blocks = []
+    for block in data["blocks"]:
+        events = []
+        for warp, kind, place, begin, end, barrier, phase, value, peer in block["events"]:
+            if kind in ("product", "start", "end"):
+                continue
+            known = phase % 2 if kind == "wait" else -1
+            events.append([warp, kind, place, begin, begin if kind in COPIES else end, barrier, known, value, peer])
+        blocks.append(block | {"events": events})
+    return data | {"clock": "multiprocessor", "clock_ghz": 2.0, "blocks": blocks}
+
+
+def phases_and_causes(data: dict) -> tuple[dict, dict]:
+    """Of each event at a barrier the phase, and of each wait who ended it; by what tells events apart."""
+    one = trace.read(data)
+    launch = one.launches[-1]
+    found = Barriers(launch, one.is_logical)
+
+    def key(event):
+        return event.block.index, event.warp, event.kind, event.place, event.begin, event.object, event.peer
+
+    events = [event for block in launch.blocks for event in block.events if event.kind in ("wait", *ARRIVALS, *COPIES)]
+    return ({key(event): event.phase for event in events},
+            {key(wait): key(cause) for wait, cause in found.cause.items() if wait.kind == "wait"})  # fmt: skip
+
+
+class PhaseTest(unittest.TestCase):
+    """The emulator knows what the tool has to find out of a GPU's trace."""
+
+    def check(self, stage: str, *arguments: str) -> float:
+        """All phases are found. Returns the share of the causes that are."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "t.json"
+            command = [BUILD / "02_chunkwise/chunkwise", "--operator", "linear_attention", "--stage", stage, "-B", "1", "-H", "1",
+                       *arguments, "--repeat", "1", "--warmup", "0", "--trace", file]  # fmt: skip
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+            data = json.loads(file.read_text(encoding="utf-8"))
+        (phases, causes), (found_phases, found_causes) = phases_and_causes(data), phases_and_causes(as_of_a_gpu(data))
+        self.assertGreater(len(causes), 20)
+        self.assertEqual(phases, found_phases)
+        return sum(found_causes.get(wait) == cause for wait, cause in causes.items()) / len(causes)
+
+    def test_of_roles(self):
+        self.assertEqual(self.check("queued_products", "-L", "1024"), 1)
+
+    def test_of_a_cluster(self):
+        self.assertGreater(self.check("cluster", "-L", "1024", "--value-dim", "128"), 0.95)
 
 
 class StageTest(unittest.TestCase):
