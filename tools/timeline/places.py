@@ -175,15 +175,14 @@ def barrier(place: Place) -> str:
 
 
 @cache
-def products(first: Place, last: Place) -> str:
-    """The functions between a fence and a commit that start products."""
-    if first.file == last.file and 0 < last.line - first.line < 40:
-        between = " ".join(code(Place(first.file, n)) for n in range(first.line + 1, last.line))
-        names = list(dict.fromkeys(re.findall(r"\b(start_\w+|wgmma)\b", between)))
-        if names == ["wgmma"] or not names:
-            return function(last)
-        return ", ".join(name for name in names if name != "wgmma")
-    return function(last)
+def products(commit: Place) -> str:
+    """The functions that start the products of a group, between the commit and the fence or the commit before it."""
+    names: list[str] = []
+    for line in reversed(text(commit.file)[max(0, commit.line - 40) : commit.line - 1]):
+        if re.search(r"\bwgmma_(fence|commit)\(", line):
+            break
+        names = re.findall(r"\b(start_\w+)(?:<[^;()]*>)?\(", re.sub(r"//.*", "", line)) + names
+    return ", ".join(dict.fromkeys(names)) or function(commit)
 
 
 def calls(file: str, first: int, last: int) -> list[str]:

@@ -79,7 +79,7 @@ def as_of_a_gpu(data: dict) -> dict:
     for block in data["blocks"]:
         events = []
         for warp, kind, place, begin, end, barrier, phase, value, peer in block["events"]:
-            if kind in ("product", "start", "end"):
+            if kind in ("product", "start", "end", "fence_products"):
                 continue
             known = phase % 2 if kind == "wait" else -1
             events.append([warp, kind, place, begin, begin if kind in COPIES else end, barrier, known, value, peer])
