@@ -34,7 +34,7 @@ BAD_USES = [
     (["trace", "2", "fused", "--chunks", "0"], "'0' is no whole number from 1 on"),
     (["trace", "2", "fused", "--blocks", "x"], "'x' is no whole number from 1 on"),
     (["trace", "2", "fused", "--", "--stage", "pipelined"], "--stage is not an option to give after --"),
-    (["trace", "2", "fused", "--", "--trace=x"], "--trace is not an option to give after --"),
+    (["trace", "2", "fused", "--", "--timeline=x"], "--timeline is not an option to give after --"),
     (["trace", "--render", "/nowhere/x.json"], "/nowhere/x.json: No such file"),
     (["trace", "--render", "README.md"], "README.md: the name of a trace ends with .json"),
     (["trace", "--render", "CMakePresets.json"], "CMakePresets.json: it is no trace"),
@@ -58,12 +58,12 @@ class BadUseTest(unittest.TestCase):
         program = BUILD / "02_chunkwise/chunkwise"
         file = "/tmp/never_written.json"
         for arguments, answer in [
-            (["--trace", file], "one stage at a time"),
-            (["--trace", file, "--operator", "linear_attention", "--stage", "fused,pipelined"], "one stage at a time"),
-            (["--trace", file, "--operator", "linear_attention", "--stage", "chunkwise"], "linear_attention/chunkwise has no kernel"),
-            (["--trace", "/nowhere/x", "--operator", "linear_attention", "--stage", "fused"], "cannot write /nowhere/x"),
-            (["--trace-blocks", "3", "--operator", "linear_attention", "--stage", "fused"], "there is no --trace"),
-            (["--trace", file, "--operator", "linear_attention", "--stage", "fused", "--trace-blocks", "0"], "not between 1 and 4096"),
+            (["--timeline", file], "one stage at a time"),
+            (["--timeline", file, "--operator", "linear_attention", "--stage", "fused,pipelined"], "one stage at a time"),
+            (["--timeline", file, "--operator", "linear_attention", "--stage", "chunkwise"], "linear_attention/chunkwise has no kernel"),
+            (["--timeline", "/nowhere/x", "--operator", "linear_attention", "--stage", "fused"], "cannot write /nowhere/x"),
+            (["--timeline-blocks", "3", "--operator", "linear_attention", "--stage", "fused"], "there is no --timeline"),
+            (["--timeline", file, "--operator", "linear_attention", "--stage", "fused", "--timeline-blocks", "0"], "not between 1 and 4096"),
         ]:
             with self.subTest(arguments):
                 done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
@@ -109,7 +109,7 @@ class PhaseTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "t.json"
             command = [BUILD / "02_chunkwise/chunkwise", "--operator", "linear_attention", "--stage", stage, "-B", "1", "-H", "1",
-                       *arguments, "--repeat", "1", "--warmup", "0", "--trace", file]  # fmt: skip
+                       *arguments, "--repeat", "1", "--warmup", "0", "--timeline", file]  # fmt: skip
             subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
             data = json.loads(file.read_text(encoding="utf-8"))
         (phases, causes), (found_phases, found_causes) = phases_and_causes(data), phases_and_causes(as_of_a_gpu(data))
@@ -147,7 +147,7 @@ class StageTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "cluster.json"
             arguments = ["--operator", "linear_attention", "--stage", "cluster", "-B", "1", "-H", "1", "-L", "256", "--value-dim", "128"]
-            subprocess.run([BUILD / "02_chunkwise/chunkwise", *arguments, "--repeat", "1", "--warmup", "0", "--trace", file],
+            subprocess.run([BUILD / "02_chunkwise/chunkwise", *arguments, "--repeat", "1", "--warmup", "0", "--timeline", file],
                            stdout=subprocess.DEVNULL, check=True)  # fmt: skip
             one = trace.load(file)
         block = one.launches[-1].blocks[0]
@@ -162,7 +162,7 @@ class StageTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "segments.json"
             arguments = ["--operator", "delta_rule", "--stage", "segments", "-B", "1", "-H", "1", "-L", "2048"]
-            subprocess.run([program, *arguments, "--repeat", "1", "--warmup", "0", "--trace", file],
+            subprocess.run([program, *arguments, "--repeat", "1", "--warmup", "0", "--timeline", file],
                            stdout=subprocess.DEVNULL, check=True)  # fmt: skip
             one = trace.load(file)
         self.assertGreater(len(one.launches), 1)
