@@ -2,7 +2,9 @@
 /// Chapter 01, the table of contents: from softmax attention's O(L^2) scores to a matrix-valued state, and that state
 /// onto the GPU. (common/chapter/main.cpp runs it.)
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
+#include "01_linear_attention/causal_dot_product_backward.hpp"
 #include "01_linear_attention/operators.hpp"
 #include "common/chapter/chapter.hpp"
 

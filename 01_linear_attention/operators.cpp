@@ -1,6 +1,8 @@
 #include "01_linear_attention/operators.hpp"
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
+#include "01_linear_attention/causal_dot_product_backward.hpp"
 
 namespace tutorial {
 namespace {

@@ -62,27 +62,14 @@ void queued_products(const Bf16Arguments&);  ///< GPU: `balanced_roles` with the
 void dispatch(const Bf16Arguments&);         ///< what a user calls
 void cluster(const Bf16Arguments&);          ///< variant: `queued_products`, two blocks share the scores of a head
 
-// Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string recurrent_unsupported(const FloatArguments&);
-std::string parallel_unsupported(const FloatArguments&);
-std::string materialized_unsupported(const FloatArguments&);
-std::string fused_unsupported(const FloatArguments&);
-std::string mma_products_unsupported(const Bf16Arguments&);
-std::string register_state_unsupported(const Bf16Arguments&);
-std::string tensor_core_unsupported(const Bf16Arguments&);  ///< also `pipelined`, `segments`
-std::string bulk_copies_unsupported(const Bf16Arguments&);
-std::string warpgroup_mma_unsupported(const Bf16Arguments&);  ///< `warpgroup_mma` to `cluster`
+// Why dispatch cannot run the problem, as a sentence, empty if it can; the kernel and plan that it chooses on this GPU,
+// as text for the report; and the bytes of memory that it needs in addition to inputs and outputs. Of the stages:
+// linear_attention/requirements.hpp.
 std::string dispatch_unsupported(const Bf16Arguments&);
-
-// Bytes of memory that a stage needs in addition to its inputs and outputs, such as scores and states.
-std::int64_t recurrent_memory(const FloatArguments&);
-std::int64_t parallel_memory(const FloatArguments&);
-std::int64_t chunkwise_memory(const FloatArguments&);
+std::string dispatch_note(const Bf16Arguments&);
+std::int64_t dispatch_memory(const Bf16Arguments&);
+// The bytes of those that keep states in device memory.
 std::int64_t materialized_memory(const FloatArguments&);
 std::int64_t segments_memory(const Bf16Arguments&);
-std::int64_t dispatch_memory(const Bf16Arguments&);
-
-/// The kernel and plan that dispatch chooses on this GPU, as text for the report.
-std::string dispatch_note(const Bf16Arguments&);
 
 }  // namespace tutorial::linear_attention

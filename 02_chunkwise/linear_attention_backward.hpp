@@ -53,16 +53,11 @@ void walks_backward(const Bf16BackwardArguments&);         ///< GPU: three walks
 void dispatch_backward(const Bf16BackwardArguments&);      ///< what a user calls
 void materialized_backward(const Bf16BackwardArguments&);  ///< variant: S and dS of every chunk in device memory
 
-// Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string gradients_unsupported(const Bf16BackwardArguments&);  ///< `walks`, `materialized`
+// Why dispatch cannot run the problem, as a sentence, empty if it can; the kernel and plan that it chooses on this GPU,
+// as text for the report; and the bytes of memory that it needs in addition to inputs and outputs. Of the stages:
+// linear_attention_backward/requirements.hpp.
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
-
-// Bytes of memory that a stage needs in addition to its inputs and outputs.
-std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
-std::int64_t materialized_backward_memory(const Bf16BackwardArguments&);
-std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
-
-/// The kernel and plan that dispatch chooses on this GPU, as text for the report.
 std::string dispatch_backward_note(const Bf16BackwardArguments&);
+std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
 
 }  // namespace tutorial::linear_attention

@@ -3,7 +3,9 @@
 /// matrix products. (common/chapter/main.cpp runs it.)
 
 #include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/linear_attention/requirements.hpp"
 #include "02_chunkwise/linear_attention_backward.hpp"
+#include "02_chunkwise/linear_attention_backward/requirements.hpp"
 #include "02_chunkwise/normalized.hpp"
 #include "02_chunkwise/normalized_backward.hpp"
 #include "02_chunkwise/operators.hpp"

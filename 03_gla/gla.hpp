@@ -55,24 +55,12 @@ void dispatch(const Bf16Arguments&);              ///< what a user calls
 void dispatch(const FloatArguments&);             ///< the same for q, k, v and o in fp32
 void recurrent_gpu(const FloatArguments&);        ///< variant: the state in registers, one kernel
 
-// Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string parallel_unstable_unsupported(const FloatArguments&);  ///< reads g, if any: these gates may be too small
-std::string parallel_log_unsupported(const FloatArguments&);
-std::string chunk_gpu_unsupported(const FloatArguments&);
-std::string subchunk_tensor_core_unsupported(const Bf16Arguments&);
-std::string subchunk_walk_unsupported(const Bf16Arguments&);  ///< and of segments
-std::string warpgroup_walk_unsupported(const Bf16Arguments&);
+// Why dispatch cannot run the problem, as a sentence, empty if it can; what it picks on this GPU, as text for the
+// report; and the bytes of memory that it needs beside inputs and outputs. Of the stages: gla/requirements.hpp.
 std::string dispatch_unsupported(const Bf16Arguments&);
 std::string dispatch_unsupported(const FloatArguments&);
-std::string recurrent_gpu_unsupported(const FloatArguments&);
-
-// Bytes of memory that a stage needs beside its inputs and outputs: scores, states, sums of gates.
-std::int64_t parallel_unstable_memory(const FloatArguments&);
-std::int64_t parallel_log_memory(const FloatArguments&);
-std::int64_t chunkwise_memory(const FloatArguments&);
-std::int64_t chunk_gpu_memory(const FloatArguments&);
-std::int64_t subchunk_walk_memory(const Bf16Arguments&);  ///< and of subchunk_tensor_core, warpgroup_walk
-std::int64_t walk_segments_memory(const Bf16Arguments&);
+std::string dispatch_note(const Bf16Arguments&);
+std::string dispatch_note(const FloatArguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const FloatArguments&);
 
@@ -83,10 +71,10 @@ std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 /// Microseconds that dispatch expects to take on tensor cores; infinite if it computes in fp32.
 double dispatch_time(const Bf16Arguments&);
 
-/// How small the products of gates of parallel_unstable have become, as text for the report.
-std::string parallel_unstable_note(const FloatArguments&);
-/// What dispatch picks on this GPU, as text for the report.
-std::string dispatch_note(const Bf16Arguments&);
-std::string dispatch_note(const FloatArguments&);
+/// Why the walks cannot run the problem: subchunk_walk, segments, and what chapter 04 makes of them.
+std::string subchunk_walk_unsupported(const Bf16Arguments&);
+
+/// Bytes that chunk_gpu needs beside inputs and outputs: sums of gates, and states.
+std::int64_t chunk_gpu_memory(const FloatArguments&);
 
 }  // namespace tutorial::gla

@@ -59,22 +59,11 @@ void dispatch_backward(const FloatBackwardArguments&);       ///< the same for q
 void materialized_backward(const Bf16BackwardArguments&);    ///< variant: products by warps
 void subchunk_walks_backward(const Bf16BackwardArguments&);  ///< variant: walks on tensor cores, the decays in fp32
 
-// Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string one_anchor_backward_unsupported(const Bf16BackwardArguments&);  ///< and of anchored_pairs
+// Why dispatch cannot run the problem, as a sentence, empty if it can; what it chooses, as text for the report; and the
+// bytes of memory that it needs in addition to inputs and outputs. Of the stages: gla_backward/requirements.hpp.
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
 std::string dispatch_backward_unsupported(const FloatBackwardArguments&);
-std::string materialized_backward_unsupported(const Bf16BackwardArguments&);
-std::string subchunk_walks_backward_unsupported(const Bf16BackwardArguments&);
-
-// Bytes of memory that a stage needs in addition to its inputs and outputs.
-std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
-std::int64_t closed_form_backward_memory(const FloatBackwardArguments&);
-std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
-std::int64_t between_memory(const Bf16BackwardArguments&);  ///< of anchored_pairs, one_anchor and materialized
-std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
-std::int64_t subchunk_walks_backward_memory(const Bf16BackwardArguments&);
-
-/// What dispatch chooses, as text for the report.
 std::string dispatch_backward_note(const Bf16BackwardArguments&);
+std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
 
 }  // namespace tutorial::gla

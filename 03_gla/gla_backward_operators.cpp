@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "03_gla/gla_backward.hpp"
+#include "03_gla/gla_backward/requirements.hpp"
 #include "03_gla/operators.hpp"
 #include "common/chapter/attention.hpp"
 

@@ -4,11 +4,14 @@
 
 #include "03_gla/gla.hpp"
 #include "03_gla/gla/matches_chapter_02.hpp"
+#include "03_gla/gla/requirements.hpp"
 #include "03_gla/gla_backward.hpp"
+#include "03_gla/gla_backward/requirements.hpp"
 #include "03_gla/gla_layer.hpp"
 #include "03_gla/gla_layer_backward.hpp"
 #include "03_gla/operators.hpp"
 #include "03_gla/retention.hpp"
+#include "03_gla/retention/requirements.hpp"
 #include "common/chapter/chapter.hpp"
 
 namespace tutorial {

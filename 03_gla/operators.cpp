@@ -76,6 +76,7 @@ Operator definition() {
                         {{.name = "g",
                           .dims = {"B", "H", "L", "Dk"},
                           .draw = logsigmoid(16),
+                          .gate = true,
                           .bf16 = false,
                           .valid = [](double g, const Sizes&) { return g <= 0; },
                           .requirement = "must be at most 0"}});

@@ -9,9 +9,6 @@
 
 #include <cuda_bf16.h>
 
-#include <cstdint>
-#include <string>
-
 #include "common/view.hpp"
 
 namespace tutorial::retention {
@@ -39,11 +36,5 @@ void recurrent_double(const FloatArguments&);
 /// GPU: gla's dispatch on a table of gates
 template <class T>
 void gpu(const Arguments<T>&);
-template <class T>
-std::string gpu_unsupported(const Arguments<T>&);  ///< why it cannot run the problem, as a sentence; empty if it can
-template <class T>
-std::string gpu_note(const Arguments<T>&);  ///< what gla's dispatch picks
-template <class T>
-std::int64_t gpu_memory(const Arguments<T>&);  ///< bytes that it needs beside inputs and outputs
 
 }  // namespace tutorial::retention

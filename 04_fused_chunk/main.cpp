@@ -7,8 +7,10 @@
 #include "04_fused_chunk/gla/dispatch/chapter_03.hpp"
 #include "04_fused_chunk/operators.hpp"
 #include "04_fused_chunk/simple_gla.hpp"
+#include "04_fused_chunk/simple_gla/bounded_start.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/simple_gla_backward.hpp"
+#include "04_fused_chunk/simple_gla_backward/requirements.hpp"
 #include "common/chapter/chapter.hpp"
 
 namespace tutorial {
@@ -126,6 +128,13 @@ Chapter chapter() {
                 .idea = "Hopper: P stays in registers, and the state waits for no scores",
                 .unsupported = specialized_unsupported,
                 .bytes_moved = specialized_bytes_moved})
+        .stage({.name = "bounded_start",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = bounded_start,
+                .idea = "Hopper: segments at once; each starts from zeros, as much earlier as its gates want",
+                .unsupported = specialized_unsupported,
+                .note = bounded_start_note})
         .stage({.name = "dispatch",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,

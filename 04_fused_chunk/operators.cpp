@@ -77,6 +77,7 @@ Operator definition() {
                         {{.name = "g",
                           .dims = {"B", "H", "L"},
                           .draw = logsigmoid(),
+                          .gate = true,
                           .bf16 = false,
                           .valid = [](double g, const Sizes&) { return g <= 0; },
                           .requirement = "must be at most 0"}});

@@ -52,7 +52,7 @@ void two_kernels(const Bf16Arguments&);      ///< variant: the chunks' states in
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string fused_unsupported(const Bf16Arguments&);        ///< and of segments
-std::string specialized_unsupported(const Bf16Arguments&);  ///< and of register_scores
+std::string specialized_unsupported(const Bf16Arguments&);  ///< and of register_scores and bounded_start
 std::string dispatch_unsupported(const Bf16Arguments&);
 std::string two_kernels_unsupported(const Bf16Arguments&);
 

@@ -65,24 +65,14 @@ void hopper_gradients_backward(const Bf16BackwardArguments&);  ///< GPU, Hopper:
 void dispatch_backward(const Bf16BackwardArguments&);          ///< what a user calls
 void pipelined_backward(const Bf16BackwardArguments&);  ///< variant: the next chunk's loads run under the products
 
-// Why a stage cannot run the problem, as a sentence; empty if it can.
-std::string walks_backward_unsupported(const Bf16BackwardArguments&);  ///< and of segments
-std::string hopper_gradients_backward_unsupported(const Bf16BackwardArguments&);
+// Why dispatch cannot run the problem, as a sentence, empty if it can; what it chooses on this GPU, as text for the
+// report; and the bytes of memory that it needs in addition to inputs and outputs. Of the stages:
+// simple_gla_backward/requirements.hpp.
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
-std::string pipelined_backward_unsupported(const Bf16BackwardArguments&);
-
-// Bytes of memory that a stage needs in addition to its inputs and outputs.
-std::int64_t reference_backward_memory(const FloatBackwardArguments&);
-std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
-std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
-std::int64_t walks_backward_memory(const Bf16BackwardArguments&);
-std::int64_t segments_backward_memory(const Bf16BackwardArguments&);  ///< and of pipelined
-std::int64_t hopper_gradients_backward_memory(const Bf16BackwardArguments&);
-std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
-
-// What a stage chooses on this GPU, as text for the report.
-std::string segments_backward_note(const Bf16BackwardArguments&);  ///< and of pipelined
-std::string hopper_gradients_backward_note(const Bf16BackwardArguments&);
 std::string dispatch_backward_note(const Bf16BackwardArguments&);
+std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
+// The bytes of `recurrent`, which chapter 06 runs, too, and of `walks`.
+std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
+std::int64_t walks_backward_memory(const Bf16BackwardArguments&);
 
 }  // namespace tutorial::simple_gla

@@ -3,6 +3,7 @@
 
 #include "04_fused_chunk/operators.hpp"
 #include "04_fused_chunk/simple_gla_backward.hpp"
+#include "04_fused_chunk/simple_gla_backward/requirements.hpp"
 #include "04_fused_chunk/simple_gla_backward/segment_plan.hpp"
 #include "common/chapter/attention.hpp"
 

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/operators.hpp"
 #include "common/chapter/attention.hpp"
 

@@ -53,7 +53,6 @@ void ut_transform(const FloatArguments&);   ///< CPU, double: those vectors at o
 void chunk_gpu(const FloatArguments&);      ///< GPU: ut_transform in four kernels: T, W and U, states, outputs
 void block_inverse(const FloatArguments&);  ///< GPU: T from its 16 x 16 blocks
 void tensor_core(const Bf16Arguments&);     ///< GPU: the four kernels on tensor cores
-void split_inverse(const Bf16Arguments&);   ///< GPU: T in two bf16
 void fused(const Bf16Arguments&);  ///< GPU: one walk computes T (V - K S) and the outputs: no W, no U, no states
 void warpgroup_chain(const Bf16Arguments&);  ///< Hopper: the chain by warpgroup products, outputs in its gaps
 void scores_in_walk(const Bf16Arguments&);   ///< Hopper: P in a warpgroup of its own beside the chain
@@ -68,42 +67,12 @@ void specialized_warps(const Bf16Arguments&);  ///< GPU: warps that load, warps 
 void one_kernel(const Bf16Arguments&);         ///< Hopper: T and P in warps of the block that walks
 void one_block(const Bf16Arguments&);          ///< Hopper: a head in one block, with two chains
 
-// Why a kernel cannot run the problem, as a sentence; empty if it can. Here and below: dispatch/requirements.cu.
-std::string chunk_gpu_unsupported(const FloatArguments&);   ///< also block_inverse
-std::string tensor_core_unsupported(const Bf16Arguments&);  ///< also split_inverse
-std::string fused_unsupported(const Bf16Arguments&);
-std::string warpgroup_chain_unsupported(const Bf16Arguments&);  ///< all of warpgroups
-std::string recurrent_gpu_unsupported(const FloatArguments&);
-std::string specialized_warps_unsupported(const Bf16Arguments&);
+// Why dispatch cannot run the problem, as a sentence, empty if it can; what it chooses on this GPU, as text for the
+// report; the bytes of memory that it needs beside inputs and outputs; and those that its kernels read from device memory
+// or write to it, even if a cache serves them, -1 if it computes in fp32. Of the stages: dispatch/requirements.hpp.
 std::string dispatch_unsupported(const Bf16Arguments&);
-
-// Bytes of memory that a kernel needs beside its inputs and outputs: products, vectors, states.
-std::int64_t dense_product_memory(const FloatArguments&);
-std::int64_t wy_memory(const FloatArguments&);
-std::int64_t ut_transform_memory(const FloatArguments&);
-std::int64_t chunk_gpu_memory(const FloatArguments&);       ///< also block_inverse
-std::int64_t tensor_core_memory(const Bf16Arguments&);      ///< also split_inverse
-std::int64_t fused_memory(const Bf16Arguments&);            ///< also specialized_warps
-std::int64_t warpgroup_chain_memory(const Bf16Arguments&);  ///< also scores_in_walk
-std::int64_t segments_memory(const Bf16Arguments&);
-std::int64_t dispatch_memory(const Bf16Arguments&);
-
-// Bytes that a stage's kernels read from device memory or write to it, even if a cache serves them.
-std::int64_t chunk_gpu_bytes_moved(const FloatArguments&);  ///< also block_inverse
-std::int64_t tensor_core_bytes_moved(const Bf16Arguments&);
-std::int64_t split_inverse_bytes_moved(const Bf16Arguments&);
-std::int64_t fused_bytes_moved(const Bf16Arguments&);
-std::int64_t warpgroup_chain_bytes_moved(const Bf16Arguments&);
-std::int64_t scores_in_walk_bytes_moved(const Bf16Arguments&);
-std::int64_t cluster_bytes_moved(const Bf16Arguments&);  ///< also three_blocks
-std::int64_t segments_bytes_moved(const Bf16Arguments&);
-std::int64_t recurrent_gpu_bytes_moved(const FloatArguments&);
-std::int64_t specialized_warps_bytes_moved(const Bf16Arguments&);
-std::int64_t one_kernel_bytes_moved(const Bf16Arguments&);
-std::int64_t one_block_bytes_moved(const Bf16Arguments&);
-std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
-
-/// What dispatch chooses on this GPU, as text for the report.
 std::string dispatch_note(const Bf16Arguments&);
+std::int64_t dispatch_memory(const Bf16Arguments&);
+std::int64_t dispatch_bytes_moved(const Bf16Arguments&);
 
 }  // namespace tutorial::delta_rule

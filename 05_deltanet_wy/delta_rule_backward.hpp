@@ -68,28 +68,12 @@ void dispatch_backward(const Bf16BackwardArguments&);       ///< what a user cal
 void both_ends_backward(const Bf16BackwardArguments&);      ///< GPU: both walks in one launch
 void longer_chunks_backward(const Bf16BackwardArguments&);  ///< Hopper: gradients in chunks of 128 positions
 
-// Why a stage cannot run the problem, as a sentence; empty if it can (delta_rule_backward/dispatch/requirements.cu).
-std::string walks_backward_unsupported(const Bf16BackwardArguments&);
-std::string tensor_core_backward_unsupported(const Bf16BackwardArguments&);
-std::string both_ends_backward_unsupported(const Bf16BackwardArguments&);
-std::string warpgroups_backward_unsupported(const Bf16BackwardArguments&);  ///< also `longer_chunks`
+// Why dispatch cannot run the problem, as a sentence, empty if it can; what it chooses, as text for the report; and the
+// bytes of memory that it needs beside inputs and outputs. Of the stages: dispatch/requirements.hpp.
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
-
-// Bytes of memory that a stage needs beside its inputs and outputs.
-std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
-std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
-std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments&);  ///< also `walks` and `both_ends`
-std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments&);
-std::int64_t longer_chunks_backward_memory(const Bf16BackwardArguments&);
-std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
-
-// Bytes that a stage's kernels read from device memory or write to it, even if a cache serves them.
-std::int64_t walks_backward_bytes_moved(const Bf16BackwardArguments&);
-std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments&);  ///< also `both_ends`
-std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments&);
-std::int64_t longer_chunks_backward_bytes_moved(const Bf16BackwardArguments&);
-
-/// What dispatch chooses, as text for the report.
 std::string dispatch_backward_note(const Bf16BackwardArguments&);
+std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
+/// The bytes of `recurrent`, which chapter 06 runs, too.
+std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
 
 }  // namespace tutorial::delta_rule

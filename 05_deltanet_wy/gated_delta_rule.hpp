@@ -13,6 +13,7 @@
 /// 2412.06464, equation 10 (there in columns: our S is its transpose).
 
 #include "05_deltanet_wy/delta_rule.hpp"
+#include "common/device/walked_heads.hpp"
 
 namespace tutorial::gated_delta_rule {
 
@@ -24,6 +25,7 @@ using delta_rule::kKeyEps;
 template <class T>
 struct Arguments : delta_rule::Arguments<T> {
   View<const float> g;  ///< [B, H, L], <= 0, may be -inf: rows of one element
+  WalkedHeads heads{};  ///< that dispatch has walked already: `three_blocks` and `segments` leave them out
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
@@ -40,18 +42,20 @@ void dispatch(const Bf16Arguments&);      ///< what a user calls
 void recurrent_gpu(const FloatArguments&);  ///< GPU: the state in registers, one kernel
 void segments(const Bf16Arguments&);        ///< Hopper: the sequence cut into segments that are walked at once
 void cluster(const Bf16Arguments&);         ///< Hopper: the two blocks of a head share T, P and decays
+void zero_starts(const Bf16Arguments&);     ///< Hopper: its segments from zeros, where gates allow it, or `segments`
 
 // Why a kernel cannot run the problem, as a sentence; empty if it can. Here and below: dispatch/requirements.cu.
 std::string recurrent_gpu_unsupported(const FloatArguments&);
 std::string tensor_core_unsupported(const Bf16Arguments&);
 std::string warpgroups_unsupported(const Bf16Arguments&);  ///< segments
-std::string cluster_unsupported(const Bf16Arguments&);     ///< also three_blocks
+std::string cluster_unsupported(const Bf16Arguments&);     ///< also three_blocks, zero_starts
 std::string dispatch_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a kernel needs beside its inputs and outputs.
 std::int64_t chunkwise_memory(const FloatArguments&);
 std::int64_t tensor_core_memory(const Bf16Arguments&);
 std::int64_t segments_memory(const Bf16Arguments&);
+std::int64_t zero_starts_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
 // Bytes that a stage's kernels read from device memory or write to it, even if a cache serves them.

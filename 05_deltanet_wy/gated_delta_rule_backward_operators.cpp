@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"
 #include "common/chapter/attention.hpp"

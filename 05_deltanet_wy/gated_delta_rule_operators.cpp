@@ -33,6 +33,7 @@ Operator with_inputs(Operator definition, const Operator& ungated) {
                          {.name = "g",
                           .dims = {"B", "H", "L"},
                           .draw = logsigmoid(),
+                          .gate = true,
                           .bf16 = false,
                           .valid = [](double g, const Sizes&) { return g <= 0; },
                           .requirement = "must be at most 0"}});

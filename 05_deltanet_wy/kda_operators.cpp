@@ -61,6 +61,7 @@ Operator with_inputs(Operator definition, const Draw& keys) {
                         {{.name = "g",
                           .dims = {"B", "H", "L", "Dk"},
                           .draw = logsigmoid(4),
+                          .gate = true,
                           .bf16 = false,
                           .valid = [](double g, const Sizes&) { return g <= 0; },
                           .requirement = "must be at most 0"},

@@ -3,7 +3,9 @@
 /// (common/chapter/main.cpp runs it.)
 
 #include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/demonstrations/delta_rule_neighbour.hpp"
 #include "05_deltanet_wy/demonstrations/gated_delta_rule_neighbours.hpp"
 #include "05_deltanet_wy/demonstrations/kda_neighbours.hpp"
@@ -67,19 +69,11 @@ void add_stages(Operator& definition) {
               .unsupported = tensor_core_unsupported,
               .memory = tensor_core_memory,
               .bytes_moved = tensor_core_bytes_moved})
-      .stage({.name = "split_inverse",
-              .processor = Processor::gpu,
-              .dtype = Dtype::bf16,
-              .run = split_inverse,
-              .idea = "T in two bf16: keys that are alike",
-              .unsupported = tensor_core_unsupported,
-              .memory = tensor_core_memory,
-              .bytes_moved = split_inverse_bytes_moved})
       .stage({.name = "fused",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = fused,
-              .idea = "T (V - K S) and outputs in one walk: no W, no U, no states in memory",
+              .idea = "T in two bf16; T (V - K S) and outputs in one walk: no W, no U, no states in memory",
               .unsupported = fused_unsupported,
               .memory = fused_memory,
               .bytes_moved = fused_bytes_moved})
@@ -285,7 +279,14 @@ void add_gated_stages(Operator& definition) {
                 .run = cluster,
                 .idea = "T, P and decays in warps beside the chain; the two blocks of a head share them",
                 .unsupported = cluster_unsupported,
-                .bytes_moved = cluster_bytes_moved});
+                .bytes_moved = cluster_bytes_moved})
+      .variant({.name = "zero_starts",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = zero_starts,
+                .idea = "its segments from zeros, a chunk or two earlier, where gates allow it; else segments",
+                .unsupported = cluster_unsupported,
+                .memory = zero_starts_memory});
 }
 
 void add_gated_backward_stages(Operator& definition) {
@@ -397,7 +398,21 @@ void add_kda_stages(Operator& definition) {
                 .run = cluster,
                 .idea = "one kernel: the two blocks of a head prepare its chunks for each other",
                 .unsupported = one_anchor_unsupported,
-                .bytes_moved = cluster_bytes_moved});
+                .bytes_moved = cluster_bytes_moved})
+      .variant({.name = "segments",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = segments,
+                .idea = "segments walked at once, from zeros a few chunks earlier where gates allow it",
+                .unsupported = one_anchor_unsupported,
+                .memory = segments_memory})
+      .variant({.name = "zero_starts",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = zero_starts,
+                .idea = "the segments of cluster from zeros, where gates and keys show that they may; else segments",
+                .unsupported = one_anchor_unsupported,
+                .memory = zero_starts_memory});
 }
 
 void add_kda_backward_stages(Operator& definition) {

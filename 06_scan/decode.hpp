@@ -72,6 +72,15 @@ struct Arguments {
 using FloatArguments = Arguments<float>;         ///< tensors in fp32
 using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< q, k, v and o in bf16
 
+/// Instantiates a stage, a template of the rule, for all rules.
+#define TUTORIAL_DECODE_WITH_ALL_RULES(stage, Arguments)         \
+  template void stage<Rule::simple_gla>(const Arguments&);       \
+  template void stage<Rule::gla>(const Arguments&);              \
+  template void stage<Rule::delta_rule>(const Arguments&);       \
+  template void stage<Rule::normalized>(const Arguments&);       \
+  template void stage<Rule::gated_delta_rule>(const Arguments&); \
+  template void stage<Rule::kda>(const Arguments&)
+
 /// CPU, double: what the others are checked against. The chapters' own recurrences, whatever P is.
 template <Rule kRule>
 void recurrent(const FloatArguments&);

@@ -30,6 +30,7 @@
 #include "06_scan/scan/dispatch/cub.hpp"
 #include "06_scan/scan/requirements.hpp"
 #include "06_scan/scan/trace.hpp"
+#include "06_scan/scan_backward.hpp"
 #include "06_scan/simple_gla.hpp"
 #include "06_scan/simple_gla/dispatch/scan_tiles.hpp"
 #include "06_scan/simple_gla/requirements.hpp"

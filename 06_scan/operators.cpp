@@ -5,6 +5,7 @@
 
 #include "06_scan/delta_rule/map_tree.hpp"
 #include "06_scan/scan.hpp"
+#include "06_scan/scan_backward.hpp"
 #include "common/chapter/draw.hpp"
 
 namespace tutorial::scan {
@@ -31,6 +32,7 @@ Operator with_inputs(Operator definition) {
       .input({.name = "log_decay",
               .dims = {"B", "H", "L", "Dg"},
               .draw = logsigmoid(),
+              .gate = true,
               .bf16 = false,
               .valid = [](double g, const Sizes&) { return g <= 0; },
               .requirement = "must be at most 0: values that grow leave fp32, and rounding errors grow with them"})

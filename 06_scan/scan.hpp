@@ -1,19 +1,17 @@
 #pragma once
 /// @file
-/// The operator `scan`, its adjoint, and one declaration per stage. Plain views and sizes only: .cu files include it.
+/// The operator `scan`, and one declaration per stage. Plain views and sizes only: .cu files include it.
 ///
 ///     y_t = exp(g_t) y_{t-1} + x_t,    y_0 = initial_state or 0
 ///
 /// for each of D channels. g_t, the logarithm of the gate, is one number per step (Dg = 1) or one per step and channel
-/// (Dg = D). It is at most 0, as in all operators with gates: where values grow, a rounding error grows with them, and the
-/// product of a tile's gates is infinite before y is. Files with g > 0 are refused. The adjoint, for the gradients dy of y:
+/// (Dg = D). It is at most 0, as in all operators with gates: where values grow, a rounding error grows with them, and
+/// the product of a tile's gates is infinite before y is. Files with g > 0 are refused.
 ///
-///     dx_t = dy_t + exp(g_{t+1}) dx_{t+1},    dg_t = exp(g_t) dx_t y_{t-1},    dinitial_state = exp(g_1) dx_1
-///
-/// where dg_t is summed over the channels if Dg = 1. Views of CPU stages point into host memory, views of GPU stages
-/// into device memory. GPU stages only start their kernels, on current_stream(); they throw CudaError if the runtime
-/// refuses. All sizes are 1 or more. A stage does not check what it supports: scan/requirements.hpp tells.
-/// bind() throws std::logic_error if the call lacks a size or has a tensor of another type.
+/// Views of CPU stages point into host memory, views of GPU stages into device memory. GPU stages only start their
+/// kernels, on current_stream(); they throw CudaError if the runtime refuses. All sizes are 1 or more. A stage does not
+/// check what it supports: scan/requirements.hpp tells. bind() throws std::logic_error if the call lacks a size or has a
+/// tensor of another type.
 /// Sources: Blelloch, "Prefix Sums and Their Applications", CMU-CS-90-190, 1990, section 1.4; Martin and Cundy,
 /// "Parallelizing Linear Recurrent Neural Nets Over Sequence Length", arXiv 1709.04057.
 
@@ -37,21 +35,6 @@ struct Arguments {
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
 
-/// The arguments of the adjoint: the operator's inputs, and the gradient of y.
-struct BackwardArguments {
-  int B, H, L, D;
-  int Dg;                           ///< 1 or D
-  View<const float> x;              ///< [B, H, L, D]
-  View<const float> log_decay;      ///< [B, H, L, Dg]
-  View<const float> initial_state;  ///< [B, H, D]; data is null if y_0 = 0
-  View<const float> dy;             ///< [B, H, L, D]
-  View<float> dx;                   ///< [B, H, L, D]
-  View<float> dlog_decay;           ///< [B, H, L, Dg]
-  View<float> dinitial_state;       ///< [B, H, D]; data is null if it is not wanted
-
-  static BackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
-};
-
 // On the CPU, in double.
 void sequential(const Arguments&);     ///< a loop over time: what every stage is checked against
 void hillis_steele(const Arguments&);  ///< log2(L) rounds over everything
@@ -66,12 +49,5 @@ void warp_look_back(const Arguments&);  ///< a warp looks at 32 predecessors at 
 void wide_tiles(const Arguments&);      ///< tiles of 8192 steps that wait in shared memory
 void channel_lanes(const Arguments&);   ///< lanes are channels
 void dispatch(const Arguments&);        ///< what a user calls
-
-/// The adjoint. CPU, double: what the others are checked against.
-void sequential_backward(const BackwardArguments&);
-/// GPU: the loop twice, the second time from the end.
-void sequential_gpu_backward(const BackwardArguments&);
-/// GPU: what a user calls.
-void dispatch_backward(const BackwardArguments&);
 
 }  // namespace tutorial::scan

@@ -17,7 +17,7 @@
 
 #include <emulator/launch.hpp>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 #include "02_chunkwise/linear_attention.hpp"
 #include "03_gla/gla.hpp"
 #include "04_fused_chunk/fused_gla.hpp"
@@ -122,7 +122,7 @@ void run_scan() {
 }
 
 const Sample kSamples[] = {
-    {"BlockBarrier", run_lmha, "01_linear_attention/causal_dot_product/6_lmha.cu", "__syncthreads()"},
+    {"BlockBarrier", run_lmha, "01_linear_attention/causal_dot_product/5_lmha.cu", "__syncthreads()"},
     {"AsynchronousCopy", [] { run_linear_attention(linear_attention::pipelined); },
      "02_chunkwise/linear_attention/8_pipelined.cu", "__syncthreads()"},
     {"BulkCopy", [] { run_linear_attention(linear_attention::bulk_copies); },
@@ -135,7 +135,7 @@ const Sample kSamples[] = {
      "output_ring.wait(output_full)"},
     {"NamedBarrierAndEarlyStart", [] { run_gla(walk_segments_early); }, "04_fused_chunk/gla/6_segments.cu",
      "wait_at_named_barrier("},
-    {"Cluster", run_delta_rule, "05_deltanet_wy/delta_rule/13_three_blocks.cu", "wait_cluster("},
+    {"Cluster", run_delta_rule, "05_deltanet_wy/delta_rule/12_three_blocks.cu", "wait_cluster("},
     {"LookBack", run_scan, "06_scan/scan/8_warp_look_back.cu", "__syncthreads()"},
 };
 

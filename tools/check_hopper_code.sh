@@ -14,8 +14,8 @@ if ((${#files[@]} == 0)) || [[ $1 == --list ]]; then
   stages=02_chunkwise/linear_attention
   files=("$stages"/1[1-4]_*.cu "$stages"{,_backward}/dispatch/hopper_*.cu "$stages"/dispatch/cluster.cu 03_gla/gla/9_warpgroup_walk.cu)
   files+=(03_gla/gla_backward/{4_anchored_pairs,5_one_anchor}.cu)
-  files+=(04_fused_chunk/gla/{4_specialized,5_score_levels,6_segments}.cu)
-  files+=(04_fused_chunk/simple_gla/{4_specialized,5_register_scores,dispatch/hopper_walk}.cu)
+  files+=(04_fused_chunk/gla/{4_specialized,5_score_levels,6_segments,dispatch/bounded_segments}.cu)
+  files+=(04_fused_chunk/simple_gla/{4_specialized,5_register_scores,6_bounded_start,dispatch/hopper_walk}.cu)
   files+=(04_fused_chunk/simple_gla_backward/5_hopper_gradients.cu)
   files+=(05_deltanet_wy/chunk/prepare_inverses.cu 05_deltanet_wy/delta_rule/{1[0-4]_*,dispatch/one_*}.cu 05_deltanet_wy/delta_rule_backward/{5_warpgroups,dispatch/longer_chunks}.cu)
   files+=(05_deltanet_wy/gated_delta_rule/{4_*,dispatch/segments,dispatch/cluster}.cu 05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroups.cu)

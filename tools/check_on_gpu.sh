@@ -287,7 +287,7 @@ time_04() {
 time_05() {
   local L shape status=0
   local -a sizes
-  local stages=tensor_core,split_inverse,fused,specialized_warps,warpgroup_chain,scores_in_walk,one_kernel,cluster
+  local stages=tensor_core,fused,specialized_warps,warpgroup_chain,scores_in_walk,one_kernel,cluster
   stages+=,three_blocks,one_block,segments,dispatch
   local backward=tensor_core,both_ends,warpgroups,longer_chunks,dispatch
   timed "$deltanet_wy" --operator delta_rule || status=1

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/attention.hpp"
 #include "common/parallel.hpp"
 
 namespace tutorial::bidirectional_attention {

@@ -23,7 +23,7 @@
 #include <Eigen/Dense>
 #include <algorithm>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/attention.hpp"
 #include "common/eigen_rows.hpp"
 #include "common/feature_map.hpp"
 #include "common/small_product.hpp"

@@ -26,7 +26,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/attention.hpp"
 #include "common/feature_map.hpp"
 
 namespace tutorial::causal_attention {

@@ -26,9 +26,10 @@
 
 #include <algorithm>
 
+#include "01_linear_attention/attention.hpp"
 #include "01_linear_attention/causal_attention/features.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 #include "01_linear_attention/causal_dot_product/dispatch/lmha.hpp"
-#include "01_linear_attention/linear_attention.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"

@@ -2,7 +2,7 @@
 /// @file
 /// The tensors on which causal_dot_product computes a layer.
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/attention.hpp"
 
 namespace tutorial::causal_attention {
 

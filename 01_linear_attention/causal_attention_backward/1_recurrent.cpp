@@ -6,9 +6,10 @@
 /// first, -(do_t . o_t) / c_t to the second, where c_t is the denominator. With these in place of do_t, the walks are
 /// those of causal_dot_product. The walk from the end needs c_t and do_t . o_t again, which only the walk from the
 /// start can compute. So two numbers per position are kept.
-/// Grows out of: 01_linear_attention/causal_dot_product_backward/1_recurrent.cpp
+/// Grows out of: 01_linear_attention/causal_attention/1_recurrent.cpp
 /// Improves on: weight by weight (attention_gradients_reference.cpp), the gradients take 2 L^2 weights.
-/// Unchanged: the walks of causal_dot_product's gradients.
+/// Unchanged: the loop of the operator, which becomes the walk from the start, and the walks of causal_dot_product's
+/// gradients.
 /// Equation: with dc_t = -(do_t . o_t) / c_t,
 ///
 ///   S_t = S_{t-1} + phi(k_t)^T v_t,  z_t = z_{t-1} + phi(k_t),  dphi(q_t) = (do_t / c_t) S_t^T + dc_t z_t
@@ -29,7 +30,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/attention.hpp"
 #include "common/feature_map.hpp"
 
 namespace tutorial::causal_attention_backward {

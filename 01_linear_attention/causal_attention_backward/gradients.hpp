@@ -2,7 +2,7 @@
 /// @file
 /// The gradients through a layer's division and its feature map, row by row.
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/attention.hpp"
 
 namespace tutorial::causal_attention_backward {
 

@@ -21,7 +21,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 
 namespace tutorial::causal_dot_product {
 namespace {

@@ -26,52 +26,40 @@
 #include <cstddef>
 #include <vector>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product_backward.hpp"
 
 namespace tutorial::causal_dot_product_backward {
 namespace {
 
-/// From the start: S and dq of one (batch, head). Real is the type of the state and of the sums.
+/// Both walks of one (batch, head). Real is the type of the states and of the sums.
 template <class Real>
-void walk_from_start(const Arguments& a, int b, int h) {
-  const auto Dv = std::size_t(a.Dv);
-  std::vector<Real> S(std::size_t(a.Dk) * Dv);
+void walk(const Arguments& a, int b, int h) {
+  const auto Dk = std::size_t(a.Dk), Dv = std::size_t(a.Dv);
+  std::vector<Real> S(Dk * Dv);
   for (int t = 0; t < a.L; ++t) {
-    const float* k_t = a.k.row(b, h, t);
-    const float* v_t = a.v.row(b, h, t);
-    const float* do_t = a.d_o.row(b, h, t);
-    for (int d = 0; d < a.Dk; ++d) {
-      Real* row = &S[std::size_t(d) * Dv];
-      Real dq = 0;
+    const float *k = a.k.row(b, h, t), *v = a.v.row(b, h, t), *d_o = a.d_o.row(b, h, t);
+    for (std::size_t d = 0; d < Dk; ++d) {
+      Real sum = 0;
       for (std::size_t j = 0; j < Dv; ++j) {
-        row[j] += Real(k_t[d]) * Real(v_t[j]);
-        dq += Real(do_t[j]) * row[j];
+        S[d * Dv + j] += Real(k[d]) * v[j];
+        sum += S[d * Dv + j] * d_o[j];
       }
-      a.dq.row(b, h, t)[d] = float(dq);
+      a.dq.row(b, h, t)[d] = float(sum);
     }
   }
-}
 
-/// From the end: dS, dk and dv.
-template <class Real>
-void walk_from_end(const Arguments& a, int b, int h) {
-  const auto Dv = std::size_t(a.Dv);
-  std::vector<Real> dS(std::size_t(a.Dk) * Dv), dv(Dv);
+  std::vector<Real> dS(Dk * Dv), dv(Dv);
   for (int t = a.L - 1; t >= 0; --t) {
-    const float* q_t = a.q.row(b, h, t);
-    const float* k_t = a.k.row(b, h, t);
-    const float* v_t = a.v.row(b, h, t);
-    const float* do_t = a.d_o.row(b, h, t);
-    dv.assign(Dv, Real(0));
-    for (int d = 0; d < a.Dk; ++d) {
-      Real* row = &dS[std::size_t(d) * Dv];
-      Real dk = 0;
+    const float *q = a.q.row(b, h, t), *k = a.k.row(b, h, t), *v = a.v.row(b, h, t), *d_o = a.d_o.row(b, h, t);
+    dv.assign(Dv, 0);
+    for (std::size_t d = 0; d < Dk; ++d) {
+      Real sum = 0;
       for (std::size_t j = 0; j < Dv; ++j) {
-        row[j] += Real(q_t[d]) * Real(do_t[j]);
-        dk += Real(v_t[j]) * row[j];
-        dv[j] += Real(k_t[d]) * row[j];
+        dS[d * Dv + j] += Real(q[d]) * d_o[j];
+        sum += dS[d * Dv + j] * v[j];
+        dv[j] += dS[d * Dv + j] * k[d];
       }
-      a.dk.row(b, h, t)[d] = float(dk);
+      a.dk.row(b, h, t)[d] = float(sum);
     }
     for (std::size_t j = 0; j < Dv; ++j) a.dv.row(b, h, t)[j] = float(dv[j]);
   }
@@ -81,20 +69,14 @@ void walk_from_end(const Arguments& a, int b, int h) {
 
 void recurrent(const Arguments& a) {
   for (int b = 0; b < a.B; ++b) {
-    for (int h = 0; h < a.H; ++h) {
-      walk_from_start<float>(a, b, h);
-      walk_from_end<float>(a, b, h);
-    }
+    for (int h = 0; h < a.H; ++h) walk<float>(a, b, h);
   }
 }
 
 void recurrent_double(const Arguments& a) {  // a reference that is not timed: it may use all cores
 #pragma omp parallel for collapse(2) schedule(dynamic)
   for (int b = 0; b < a.B; ++b) {
-    for (int h = 0; h < a.H; ++h) {
-      walk_from_start<double>(a, b, h);
-      walk_from_end<double>(a, b, h);
-    }
+    for (int h = 0; h < a.H; ++h) walk<double>(a, b, h);
   }
 }
 

@@ -4,7 +4,7 @@
 #include <climits>
 #include <cstdint>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product_backward.hpp"
 
 namespace tutorial::causal_dot_product_backward {
 

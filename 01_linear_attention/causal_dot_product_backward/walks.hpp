@@ -12,7 +12,8 @@
 
 #include <array>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
+#include "01_linear_attention/causal_dot_product_backward.hpp"
 
 namespace tutorial::causal_dot_product_backward {
 

@@ -3,7 +3,9 @@
 
 #include <cstdlib>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
+#include "01_linear_attention/causal_dot_product_backward.hpp"
 #include "01_linear_attention/test/stages.hpp"
 #include "common/test/gradients.hpp"
 

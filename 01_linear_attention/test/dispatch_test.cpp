@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 #include "01_linear_attention/test/stages.hpp"
 
 namespace tutorial::causal_dot_product {

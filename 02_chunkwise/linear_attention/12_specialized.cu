@@ -2,9 +2,9 @@
 /// Stage 12, `specialized`: each warpgroup has a task of its own, and the warpgroups wait for each other only at
 /// barriers.
 ///
-/// Idea: work that does not depend on the state need not wait for it. One thread of the first warpgroup loads, as far
-/// ahead as shared memory allows. The second warpgroup computes the scores of the chunks that have arrived, up to two
-/// chunks ahead of the state. The third one holds the state and walks the chunks; most of the time, its inputs are
+/// Idea: work that does not depend on the state need not wait for it. One thread of a warpgroup loads, as far ahead as
+/// shared memory allows. Another warpgroup computes the scores of the chunks that have arrived, up to two chunks ahead of
+/// the state. The third one holds the state and walks the chunks; most of the time, its inputs are
 /// ready before it needs them. So the tensor cores have work from two warpgroups.
 ///
 ///     loads    | n + 2 ........ | n + 3 ........ |         tiles:   ring of 3, `full` and `empty`
@@ -14,8 +14,8 @@
 /// Grows out of: 11_warpgroup_mma.cu
 /// Improves on: `warpgroup_mma` waits for its tile, its scores, a barrier and its state, one after the other.
 /// Unchanged: the products, precision, bytes.
-/// Thread mapping: block (x, h, b) takes 64 columns of Dv. One thread of warpgroup 0 loads, warpgroup 1 computes
-/// scores, warpgroup 2 holds the state.
+/// Thread mapping: block (x, h, b) takes 64 columns of Dv. Warpgroup 0 computes scores, one thread of
+/// warpgroup 1 loads, and warpgroup 2 holds the state.
 /// Synchronization: a set of tiles is free when both the warpgroup of the scores and that of the state have read it. P
 /// is free when the warpgroup of the state has read it. One lane per warp arrives at the barrier, after wgmma_wait(),
 /// which is an instruction of the whole warp.
@@ -85,16 +85,6 @@ __global__ void __launch_bounds__(kBlock, 1)
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group == 0) {
-    decrease_registers<24>();
-    if (threadIdx.x > 0) return;
-    auto ring = Ring<kPipelineDepth>::producer();
-    for (int t = 0; t < a.L; t += kChunk) {
-      ring.wait(empty);
-      full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
-      load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
-      ring.advance();
-    }
-  } else if (group == 1) {
     decrease_registers<152>();
     auto ring = Ring<kPipelineDepth>::consumer();
     auto score_ring = Ring<kDepth>::producer();
@@ -114,6 +104,16 @@ __global__ void __launch_bounds__(kBlock, 1)
       __syncwarp();
       if (lane_index() == 0) scores_full[score_ring.stage()].arrive();
       score_ring.advance();
+    }
+  } else if (group == 1) {
+    decrease_registers<24>();
+    if (threadIdx.x % kWarpgroup > 0) return;
+    auto ring = Ring<kPipelineDepth>::producer();
+    for (int t = 0; t < a.L; t += kChunk) {
+      ring.wait(empty);
+      full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
+      load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, t, first_column);
+      ring.advance();
     }
   } else {
     increase_registers<240>();

@@ -65,8 +65,8 @@ __global__ void __launch_bounds__(kBlock, 1)
     balanced_roles_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
   const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
   const int columns = min(Shape::kDv, a.Dv - first_column);
-  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
-  __shared__ Barrier scores_full[kDepth], scores_empty[kDepth], output_full[kDepth], output_empty[kDepth];
+  __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], scores_full[kDepth], scores_empty[kDepth];
+  __shared__ Barrier output_full[kDepth], output_empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const auto tiles_of = [&](int stage) { return ChunkTiles<Shape>(memory + stage * ChunkTiles<Shape>::kBytes); };
   const auto panel = [&](int number) {

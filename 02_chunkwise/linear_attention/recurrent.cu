@@ -27,8 +27,9 @@
 
 #include <cuda_runtime.h>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 #include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/linear_attention/requirements.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/workspace.hpp"

@@ -6,8 +6,9 @@
 #include <climits>
 #include <cstdint>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 #include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/linear_attention/requirements.hpp"
 #include "02_chunkwise/operators.hpp"
 #include "common/ceil_div.hpp"
 #include "common/chapter/attention.hpp"

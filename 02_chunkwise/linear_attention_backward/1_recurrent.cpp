@@ -4,7 +4,10 @@
 /// Idea: k_t^T v_t is part of the state that every position from t on reads. So the gradients of k_t and v_t depend on
 /// a sum over these positions. It is a running sum like S, but taken from the end: dS. A first pass walks forwards with
 /// S and computes dq. A second pass walks backwards with dS and computes dk and dv. Nothing is stored in between.
-/// Grows out of: nothing
+/// Grows out of: 01_linear_attention/causal_dot_product_backward/1_recurrent.cpp
+/// Improves on: there, both passes start from zeros. Here S starts from the initial state and dS from the gradient of the
+/// final state; the outputs have a scale, and each head has a thread.
+/// Unchanged: the two passes.
 /// Equation:
 ///
 ///   S_t  = S_{t-1} + k_t^T v_t             dq_t = scale do_t S_t^T                     t = 1 ... L

@@ -12,9 +12,9 @@
 ///
 /// S is the state before the chunk and dS the gradient of the state after it. So dQ needs the walk from the beginning,
 /// and dK and dV need the walk from the end. There are two walks, each with one state, as in `recurrent`.
-/// Grows out of: 1_recurrent.cpp
+/// Grows out of: 02_chunkwise/linear_attention/2_chunkwise.cpp
 /// Improves on: `recurrent` reads and writes all of the state at each position.
-/// Unchanged: two passes, nothing stored in between, one head per thread.
+/// Unchanged: the chunks of the operator's `chunkwise`, and the two passes of `recurrent`, with nothing stored in between.
 /// Equation:
 ///
 ///   dQ_n = scale (dO_n S^T + R_n K_n)            S  += K_n^T V_n          for each chunk n, forwards

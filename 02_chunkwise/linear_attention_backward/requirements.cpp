@@ -7,6 +7,7 @@
 
 #include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/linear_attention_backward/gradients.hpp"
+#include "02_chunkwise/linear_attention_backward/requirements.hpp"
 #include "02_chunkwise/operators.hpp"
 #include "common/ceil_div.hpp"
 #include "common/chapter/attention.hpp"

@@ -2,7 +2,7 @@
 /// The operator with the normaliser, `--normalize`.
 
 #include "02_chunkwise/normalized.hpp"
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/attention.hpp"
 #include "02_chunkwise/test/stages.hpp"
 #include "common/feature_map.hpp"
 #include "common/test/split.hpp"

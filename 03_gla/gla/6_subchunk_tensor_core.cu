@@ -50,6 +50,7 @@
 #include "common/device/launch.cuh"
 #include "common/tile/block_columns.hpp"
 #include "common/tile/chunk_products.cuh"
+#include "common/tile/decay_rows.cuh"
 #include "common/tile/grid.cuh"
 #include "common/tile/select_shape.cuh"
 #include "common/tile/state.cuh"

@@ -66,10 +66,10 @@ __device__ __forceinline__ void prepare_sub_chunk(const Bf16Arguments& a, const 
     for (int t = 0; t < kSubChunk; ++t) all[t] = load_row<kElements>(a, b, h, first + t, d);
     const auto no_more = [](int) { return Row<kElements>{}; };
     const PreparedRows<kElements> rows(a, out, at, d);
-    decay_sub_chunk<kElements, true>(all, a.L - first, rows.has_columns, no_more, rows, scores);
+    decay_sub_chunk<kElements>(all, a.L - first, rows.has_columns, no_more, rows, scores);
   }
   auto* units = reinterpret_cast<uint4*>(out.scores + at * kSubChunk * kSubChunk);
-  store_global(units + score_unit(), packed_scores(scores));
+  store_global(units + int(lane_index()), packed_scores(scores));
 }
 
 }  // namespace tutorial::gla

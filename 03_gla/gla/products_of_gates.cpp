@@ -1,4 +1,5 @@
 #include "03_gla/gla/products_of_gates.hpp"
+#include "03_gla/gla/requirements.hpp"
 
 #include <fmt/format.h>
 

@@ -6,6 +6,7 @@
 #include "03_gla/gla/launch_plan.hpp"
 #include "03_gla/gla/prepare.hpp"
 #include "03_gla/gla/products_of_gates.hpp"
+#include "03_gla/gla/requirements.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 #include "common/device/tensor_map.hpp"

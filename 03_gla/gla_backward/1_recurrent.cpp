@@ -4,7 +4,9 @@
 /// Idea: exp(g_td) multiplies row d of S_{t-1}, so its gradient is the product of that row with row d of dS_t. The
 /// states come from the front, their gradients from the end. A first pass stores S_0 to S_L. A second pass walks
 /// backwards with dS and finds the state that it needs at each position.
-/// Grows out of: nothing
+/// Grows out of: 02_chunkwise/linear_attention_backward/1_recurrent.cpp
+/// Improves on: there, no gate multiplies the state.
+/// Unchanged: two passes; the first computes dq, the second dk and dv.
 /// Equation:
 ///
 ///     S_t = diag(exp(g_t)) S_{t-1} + k_t^T v_t                      t = 1 ... L, all of them kept
@@ -18,88 +20,83 @@
 /// this one.
 /// Thread mapping: OpenMP gives each thread one head at a time.
 /// Resources: 8 (L + 2) Dk Dv bytes per thread.
-/// Work: per position 2 Dk Dv multiply-adds in the first pass, 6 Dk Dv in the second.
-/// Bytes: k, v and g twice, the rest once; each state is written once and read twice.
+/// Work: per position 3 Dk Dv multiply-adds in the first pass, 5 Dk Dv in the second.
+/// Bytes: k, v, do and g twice, the rest once; each state is written once and read twice.
 /// Bound by: memory, for the states.
 /// Requires: nothing.
 /// Weakness: the states take Dv times the bytes of q, in double 2 Dv times. `closed_form` keeps none.
 /// Sources: the chain rule; arXiv 2312.06635, section 4.1, for the recurrence.
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <vector>
 
 #include "03_gla/gla_backward.hpp"
-#include "common/parallel.hpp"
 
 namespace tutorial::gla {
 namespace {
 
-/// A state [Dk, Dv] in double: zeros if none is given.
-void copy_state(const FloatBackwardArguments& a, const View<const float>& from, int b, int h, double* to) {
-  for (int d = 0; d < a.Dk; ++d, to += a.Dv) {
-    from.data ? std::copy_n(from.row(b, h, d), a.Dv, to) : std::fill_n(to, a.Dv, 0.0);
+/// The state [Dk, Dv] that a walk starts from: zeros if none is given.
+std::vector<double> start_of(const FloatBackwardArguments& a, const View<const float>& start, int b, int h) {
+  std::vector<double> S(std::size_t(a.Dk) * std::size_t(a.Dv));
+  for (int d = 0; d < a.Dk && start.data; ++d) {
+    for (int j = 0; j < a.Dv; ++j) S[std::size_t(d) * std::size_t(a.Dv) + std::size_t(j)] = start.row(b, h, d)[j];
   }
+  return S;
 }
 
 /// Both passes of one head.
-/// @param S [L + 1, Dk, Dv], overwritten
-void walk(const FloatBackwardArguments& a, int b, int h, std::vector<double>& S) {
-  const auto Dk = std::size_t(a.Dk), Dv = std::size_t(a.Dv);
+void walk(const FloatBackwardArguments& a, int b, int h) {
+  const auto Dk = std::size_t(a.Dk), Dv = std::size_t(a.Dv), size = Dk * Dv;
   const double scale = a.scale;
-  copy_state(a, a.initial_state, b, h, S.data());
+  std::vector<double> states = start_of(a, a.initial_state, b, h);  // [L + 1, Dk, Dv]: S of all positions
+  states.resize(std::size_t(a.L + 1) * size);
   for (int t = 0; t < a.L; ++t) {
-    const float *k = a.k.row(b, h, t), *v = a.v.row(b, h, t), *g = a.g.row(b, h, t);
-    const double* before = &S[std::size_t(t) * Dk * Dv];
-    double* after = &S[std::size_t(t + 1) * Dk * Dv];
+    const float *k = a.k.row(b, h, t), *v = a.v.row(b, h, t), *d_o = a.d_o.row(b, h, t), *g = a.g.row(b, h, t);
+    const double* before = &states[std::size_t(t) * size];
+    double* S = &states[std::size_t(t + 1) * size];
     for (std::size_t d = 0; d < Dk; ++d) {
-      const double gate = std::exp(double(g[d])), key = k[d];
-      for (std::size_t j = 0; j < Dv; ++j) after[d * Dv + j] = gate * before[d * Dv + j] + key * v[j];
+      const double gate = std::exp(double(g[d]));
+      double sum = 0;
+      for (std::size_t j = 0; j < Dv; ++j) {
+        S[d * Dv + j] = gate * before[d * Dv + j] + double(k[d]) * v[j];
+        sum += S[d * Dv + j] * d_o[j];
+      }
+      a.dq.row(b, h, t)[d] = float(scale * sum);
     }
   }
 
-  std::vector<double> dS(Dk * Dv), dv(Dv);  // dS: of the state after position t, through what comes later
-  copy_state(a, a.dfinal_state, b, h, dS.data());
+  std::vector<double> dS = start_of(a, a.dfinal_state, b, h), dv(Dv);
   for (int t = a.L - 1; t >= 0; --t) {
-    const float *q = a.q.row(b, h, t), *k = a.k.row(b, h, t), *g = a.g.row(b, h, t);
-    const float *v = a.v.row(b, h, t), *d_o = a.d_o.row(b, h, t);
-    const double* before = &S[std::size_t(t) * Dk * Dv];
-    const double* after = &S[std::size_t(t + 1) * Dk * Dv];
+    const float *q = a.q.row(b, h, t), *k = a.k.row(b, h, t), *v = a.v.row(b, h, t), *d_o = a.d_o.row(b, h, t);
+    const double* before = &states[std::size_t(t) * size];
     dv.assign(Dv, 0);
     for (std::size_t d = 0; d < Dk; ++d) {
-      const double gate = std::exp(double(g[d]));
-      double dq = 0, dk = 0, dgate = 0;
+      const double gate = std::exp(double(a.g.row(b, h, t)[d]));
+      double sum = 0, dgate = 0;
       for (std::size_t j = 0; j < Dv; ++j) {
-        double& x = dS[d * Dv + j];
-        x += scale * q[d] * d_o[j];
-        dq += after[d * Dv + j] * d_o[j];
-        dk += x * v[j];
-        dv[j] += x * k[d];
-        dgate += x * before[d * Dv + j];
-        x *= gate;
+        dS[d * Dv + j] += scale * q[d] * d_o[j];
+        sum += dS[d * Dv + j] * v[j];
+        dv[j] += dS[d * Dv + j] * k[d];
+        dgate += dS[d * Dv + j] * before[d * Dv + j];
+        dS[d * Dv + j] *= gate;
       }
-      a.dq.row(b, h, t)[d] = float(scale * dq);
-      a.dk.row(b, h, t)[d] = float(dk);
+      a.dk.row(b, h, t)[d] = float(sum);
       a.dg.row(b, h, t)[d] = float(gate * dgate);
     }
-    std::copy_n(dv.data(), Dv, a.dv.row(b, h, t));
+    for (std::size_t j = 0; j < Dv; ++j) a.dv.row(b, h, t)[j] = float(dv[j]);
   }
-  for (int d = 0; d < a.Dk && a.dinitial_state.data; ++d) {
-    std::copy_n(&dS[std::size_t(d) * Dv], Dv, a.dinitial_state.row(b, h, d));
+  for (std::size_t d = 0; d < Dk && a.dinitial_state.data; ++d) {
+    for (std::size_t j = 0; j < Dv; ++j) a.dinitial_state.row(b, h, std::int64_t(d))[j] = float(dS[d * Dv + j]);
   }
 }
 
 }  // namespace
 
 void recurrent_backward(const FloatBackwardArguments& a) {
-#pragma omp parallel num_threads(int(std::min <std::int64_t>(processor_count(), std::int64_t(a.B) * a.H)))
-  {
-    std::vector<double> S(std::size_t(a.L + 1) * std::size_t(a.Dk) * std::size_t(a.Dv));
-#pragma omp for collapse(2) schedule(dynamic)
-    for (int b = 0; b < a.B; ++b) {
-      for (int h = 0; h < a.H; ++h) walk(a, b, h, S);
-    }
+#pragma omp parallel for collapse(2) schedule(dynamic)
+  for (int b = 0; b < a.B; ++b) {
+    for (int h = 0; h < a.H; ++h) walk(a, b, h);
   }
 }
 

@@ -29,7 +29,6 @@
 /// difference where it follows large numbers: README.md measures how many digits that costs.
 /// Sources: arXiv 2312.06635, appendix, for the closed form; leaving out the pair of a position with itself is ours.
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <vector>
@@ -39,12 +38,14 @@
 namespace tutorial::gla {
 namespace {
 
-/// A state [Dk, Dv]: zeros if none is given.
+/// The state [Dk, Dv] that a walk starts from: zeros if none is given.
 template <class Real>
-void copy_state(const FloatBackwardArguments& a, const View<const float>& from, int b, int h, Real* to) {
-  for (int d = 0; d < a.Dk; ++d, to += a.Dv) {
-    from.data ? std::copy_n(from.row(b, h, d), a.Dv, to) : std::fill_n(to, a.Dv, Real(0));
+std::vector<Real> start_of(const FloatBackwardArguments& a, const View<const float>& start, int b, int h) {
+  std::vector<Real> S(std::size_t(a.Dk) * std::size_t(a.Dv));
+  for (int d = 0; d < a.Dk && start.data; ++d) {
+    for (int j = 0; j < a.Dv; ++j) S[std::size_t(d) * std::size_t(a.Dv) + std::size_t(j)] = start.row(b, h, d)[j];
   }
+  return S;
 }
 
 /// scale do_t . v_t.
@@ -60,51 +61,46 @@ template <class Real>
 void walk(const FloatBackwardArguments& a, int b, int h) {
   const auto Dk = std::size_t(a.Dk), Dv = std::size_t(a.Dv);
   const Real scale = a.scale;
-  std::vector<Real> S(Dk * Dv), dS(Dk * Dv), dg(Dk), dv(Dv);
-  copy_state(a, a.initial_state, b, h, S.data());
-  copy_state(a, a.dfinal_state, b, h, dS.data());
+  std::vector<Real> S = start_of<Real>(a, a.initial_state, b, h), dS = start_of<Real>(a, a.dfinal_state, b, h);
+  std::vector<Real> dg(Dk), dv(Dv);
   for (int t = 0; t < a.L; ++t) {
-    const float *q = a.q.row(b, h, t), *k = a.k.row(b, h, t), *g = a.g.row(b, h, t);
-    const float *v = a.v.row(b, h, t), *d_o = a.d_o.row(b, h, t);
+    const float *q = a.q.row(b, h, t), *k = a.k.row(b, h, t), *v = a.v.row(b, h, t), *d_o = a.d_o.row(b, h, t);
     const Real own = own_score<Real>(a, b, h, t);
     for (std::size_t d = 0; d < Dk; ++d) {
-      const Real gate = std::exp(Real(g[d]));
-      Real dq = 0;
+      const Real gate = std::exp(Real(a.g.row(b, h, t)[d]));
+      Real sum = 0;
       for (std::size_t j = 0; j < Dv; ++j) {
-        Real& x = S[d * Dv + j];
-        x *= gate;
-        dq += x * d_o[j];
-        if (t == a.L - 1) dg[d] += x * dS[d * Dv + j];
-        x += Real(k[d]) * v[j];
+        S[d * Dv + j] *= gate;
+        sum += S[d * Dv + j] * d_o[j];
+        if (t == a.L - 1) dg[d] += S[d * Dv + j] * dS[d * Dv + j];
+        S[d * Dv + j] += Real(k[d]) * v[j];
       }
-      a.dq.row(b, h, t)[d] = float(scale * dq + own * k[d]);
-      a.dg.row(b, h, t)[d] = float(q[d] * scale * dq);
+      a.dq.row(b, h, t)[d] = float(scale * sum + own * k[d]);
+      a.dg.row(b, h, t)[d] = float(q[d] * scale * sum);
     }
   }
 
   for (int t = a.L - 1; t >= 0; --t) {
-    const float *q = a.q.row(b, h, t), *k = a.k.row(b, h, t), *g = a.g.row(b, h, t);
-    const float *v = a.v.row(b, h, t), *d_o = a.d_o.row(b, h, t);
+    const float *q = a.q.row(b, h, t), *k = a.k.row(b, h, t), *v = a.v.row(b, h, t), *d_o = a.d_o.row(b, h, t);
     const Real own = own_score<Real>(a, b, h, t);
     dv.assign(Dv, 0);
     for (std::size_t d = 0; d < Dk; ++d) {
-      const Real gate = std::exp(Real(g[d]));
-      Real dk = 0;
+      const Real gate = std::exp(Real(a.g.row(b, h, t)[d]));
+      Real sum = 0;
       for (std::size_t j = 0; j < Dv; ++j) {
-        Real& x = dS[d * Dv + j];
-        dk += x * v[j];
-        x += scale * q[d] * d_o[j];
-        dv[j] += x * k[d];
-        x *= gate;
+        sum += dS[d * Dv + j] * v[j];
+        dS[d * Dv + j] += scale * q[d] * d_o[j];
+        dv[j] += dS[d * Dv + j] * k[d];
+        dS[d * Dv + j] *= gate;
       }
-      dg[d] += a.dg.row(b, h, t)[d] - (t < a.L - 1 ? k[d] * dk : 0);
-      a.dk.row(b, h, t)[d] = float(dk + own * q[d]);
+      dg[d] += a.dg.row(b, h, t)[d] - (t < a.L - 1 ? k[d] * sum : 0);
+      a.dk.row(b, h, t)[d] = float(sum + own * q[d]);
       a.dg.row(b, h, t)[d] = float(dg[d]);
     }
-    std::copy_n(dv.data(), Dv, a.dv.row(b, h, t));
+    for (std::size_t j = 0; j < Dv; ++j) a.dv.row(b, h, t)[j] = float(dv[j]);
   }
-  for (int d = 0; d < a.Dk && a.dinitial_state.data; ++d) {
-    std::copy_n(&dS[std::size_t(d) * Dv], Dv, a.dinitial_state.row(b, h, d));
+  for (std::size_t d = 0; d < Dk && a.dinitial_state.data; ++d) {
+    for (std::size_t j = 0; j < Dv; ++j) a.dinitial_state.row(b, h, std::int64_t(d))[j] = float(dS[d * Dv + j]);
   }
 }
 

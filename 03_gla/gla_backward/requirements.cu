@@ -8,6 +8,7 @@
 #include "03_gla/gla_backward.hpp"
 #include "03_gla/gla_backward/between.hpp"
 #include "03_gla/gla_backward/gradient_maps.cuh"
+#include "03_gla/gla_backward/requirements.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 #include "common/device/workspace.hpp"

@@ -38,6 +38,7 @@
 #include <cuda_runtime.h>
 
 #include "03_gla/gla_layer/heads.hpp"
+#include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/matmul.hpp"
 #include "common/device/memory.cuh"
@@ -49,8 +50,7 @@
 namespace tutorial::gla_layer {
 namespace {
 
-using tile::store_float;
-using tile::to_float;
+using namespace tile;  // to_float(), store_float()
 
 constexpr int kColumns = 128;   // of a block of gates_kernel, one per thread
 constexpr int kPositions = 16;  // of such a block
@@ -69,16 +69,14 @@ template <class T>
 __global__ void __launch_bounds__(kColumns) gates_kernel(const float* low, const T* W2, const float* bias,
                                                          float normalizer, float* g, int rows, int columns, int rank) {
   __shared__ float4 low_tile[kPositions][kRanks / 4];
-  const int column = int(blockIdx.y) * kColumns + int(threadIdx.x);
-  const int first_row = int(blockIdx.x) * kPositions;
+  const int column = int(blockIdx.y) * kColumns + int(threadIdx.x), first_row = int(blockIdx.x) * kPositions;
   float logits[kPositions] = {};
   for (int first = 0; first < rank; first += kRanks) {
     __syncthreads();
     for (int i = int(threadIdx.x); i < kPositions * kRanks; i += kColumns) {
-      const int row = first_row + i / kRanks, column_of_low = first + i % kRanks;
-      const bool is_there = row < rows && column_of_low < rank;
-      reinterpret_cast<float*>(low_tile)[i] =
-          is_there ? load_global(low + std::int64_t(row) * rank + column_of_low) : 0.0f;
+      const int t = first_row + i / kRanks, r = first + i % kRanks;
+      auto& element = reinterpret_cast<float*>(low_tile)[i];
+      element = t < rows && r < rank ? load_global(low + std::int64_t(t) * rank + r) : 0.0f;
     }
     float w[kRanks];
 #pragma unroll
@@ -115,17 +113,15 @@ __global__ void __launch_bounds__(kColumns) gates_kernel(const float* low, const
 template <class T>
 __global__ void __launch_bounds__(32 * kHeads)
     norm_and_gate_kernel(const T* o, const T* z, const float* w, float eps, T* u, std::int64_t heads, int Dv) {
-  const std::int64_t head = std::int64_t(blockIdx.x) * kHeads + threadIdx.x / 32;
+  const std::int64_t head = std::int64_t(blockIdx.x) * kHeads + threadIdx.x / 32, start = head * Dv;
   if (head >= heads) return;
-  const std::int64_t start = head * Dv;
-  const int lane = int(lane_index());
   float squares = 0;
-  for (int j = lane; j < Dv; j += 32) {
+  for (int j = int(lane_index()); j < Dv; j += 32) {
     const float value = to_float(load_global(o + start + j));
     squares += value * value;
   }
   const float norm = 1.0f / sqrtf(warp_sum(squares) / float(Dv) + eps);
-  for (int j = lane; j < Dv; j += 32) {
+  for (int j = int(lane_index()); j < Dv; j += 32) {
     const float z_j = to_float(load_global(z + start + j));
     const float swish = z_j / (1.0f + expf(-z_j));  // -0 if exp is infinite
     store_float(u + start + j, to_float(load_global(o + start + j)) * norm * load_global(w + j) * swish);
@@ -138,29 +134,25 @@ template <class T>
 void gpu(const Arguments<T>& a) {
   const int rows = a.B * a.L, key_dim = a.key_dim(), value_dim = a.value_dim();
   const auto size = [&](int columns) { return std::size_t(rows) * std::size_t(columns); };
-  T* q = workspace<T>("gla_layer: q", size(key_dim));
-  T* k = workspace<T>("gla_layer: k", size(key_dim));
-  T* v = workspace<T>("gla_layer: v", size(value_dim));
-  T* z = workspace<T>("gla_layer: z", size(value_dim));
-  matmul_transposed(a.x, a.Wq, q, rows, key_dim, a.d_model);
-  matmul_transposed(a.x, a.Wk, k, rows, key_dim, a.d_model);
-  matmul_transposed(a.x, a.Wv, v, rows, value_dim, a.d_model);
-  matmul_transposed(a.x, a.Wz, z, rows, value_dim, a.d_model);
+  const auto project = [&](const char* name, const T* W, int columns) {
+    T* product = workspace<T>(name, size(columns));
+    matmul_transposed(a.x, W, product, rows, columns, a.d_model);
+    return product;
+  };
+  const T *q = project("gla_layer: q", a.Wq, key_dim), *k = project("gla_layer: k", a.Wk, key_dim);
+  const T *v = project("gla_layer: v", a.Wv, value_dim), *z = project("gla_layer: z", a.Wz, value_dim);
   end_part("projections");
 
-  float* low = workspace<float>("gla_layer: low", size(a.rank));
-  float* g = workspace<float>("gla_layer: g", size(key_dim));
+  float *low = workspace<float>("gla_layer: low", size(a.rank)), *g = workspace<float>("gla_layer: g", size(key_dim));
   matmul_transposed(a.x, a.W1, low, rows, a.rank, a.d_model);
-  launch(gates_kernel<T>,
-         {dim3(unsigned((rows - 1) / kPositions + 1), unsigned((key_dim - 1) / kColumns + 1)), kColumns}, low, a.W2,
-         a.bias, a.normalizer, g, rows, key_dim, a.rank);
+  const dim3 blocks(unsigned(ceil_div(rows, kPositions)), unsigned(ceil_div(key_dim, kColumns)));
+  launch(gates_kernel<T>, {blocks, kColumns}, low, a.W2, a.bias, a.normalizer, g, rows, key_dim, a.rank);
   end_part("gates");
 
-  T* o = workspace<T>("gla_layer: o", size(value_dim));
+  T *o = workspace<T>("gla_layer: o", size(value_dim)), *u = workspace<T>("gla_layer: u", size(value_dim));
   gla::dispatch(attention<T>(a, q, k, v, g, o));
   end_part("gla");
 
-  T* u = workspace<T>("gla_layer: u", size(value_dim));
   const std::int64_t heads = std::int64_t(rows) * a.H;
   launch(norm_and_gate_kernel<T>, {unsigned((heads - 1) / kHeads + 1), 32 * kHeads}, o, z, a.w, a.eps, u, heads, a.Dv);
   end_part("norm and gate");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "03_gla/gla/requirements.hpp"
 #include "03_gla/gla_layer/heads.hpp"
 #include "common/device/matmul.hpp"
 

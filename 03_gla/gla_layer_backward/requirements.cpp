@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "03_gla/gla_backward.hpp"
+#include "03_gla/gla_backward/requirements.hpp"
 #include "03_gla/gla_layer_backward.hpp"
 
 namespace tutorial::gla_layer {

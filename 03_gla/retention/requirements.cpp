@@ -1,6 +1,8 @@
 /// @file
 /// What `gpu` requires of a problem, and the memory that it takes: what gla's dispatch does, and the table of gates.
 
+#include "03_gla/retention/requirements.hpp"
+
 #include "03_gla/retention/gates.hpp"
 
 namespace tutorial::retention {

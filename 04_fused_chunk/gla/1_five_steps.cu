@@ -61,6 +61,7 @@
 #include "04_fused_chunk/gla/sub_chunk.cuh"
 #include "common/device/launch.cuh"
 #include "common/parts.hpp"
+#include "common/tile/decay_rows.cuh"
 
 namespace tutorial::fused_gla {
 namespace {

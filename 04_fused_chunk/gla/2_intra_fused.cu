@@ -43,6 +43,7 @@
 #include "04_fused_chunk/gla/sub_chunk.cuh"
 #include "common/device/launch.cuh"
 #include "common/parts.hpp"
+#include "common/tile/decay_rows.cuh"
 #include "common/tile/select_shape.cuh"
 
 namespace tutorial::fused_gla {

@@ -97,9 +97,9 @@ __device__ __forceinline__ void prepare_chunks(const Bf16Arguments& a, int b, in
     const DecayedTiles<Shape> tiles = tiles_of(t);
     const RowsToTiles<Shape> rows{tiles, sub_chunk, d};
     float scores[8] = {};
-    decay_sub_chunk<kElements, true>(
+    decay_sub_chunk<kElements>(
         ahead, a.L - first - t, d < a.Dk, [&](int row) { return load(t, row); }, rows, scores);
-    reinterpret_cast<uint4*>(tiles.scores)[warp * 2 * kSubChunk + score_unit()] = packed_scores(scores);
+    reinterpret_cast<uint4*>(tiles.scores)[warp * 2 * kSubChunk + int(lane_index())] = packed_scores(scores);
     block_barrier();
   }
 }

@@ -127,7 +127,7 @@ __device__ __forceinline__ void prepare_chunks(const Bf16Arguments& a, int b, in
     const PanelTile<64> P = tiles.P(warp / kSubChunks);
     float scores[8] = {};
     ring.wait(empty);  // the walk has read this set
-    decay_sub_chunk<2, true>(
+    decay_sub_chunk<2>(
         ahead, a.L - first - t, d < a.Dk, [&](int row) { return load(t, row); }, ToTiles{tiles, sub_chunk, d}, scores);
     const int unit = P.unit(first + lane / 2, lane % 2 * 8);
     store_for_copies(reinterpret_cast<uint4*>(P.data + unit), packed_scores(scores));

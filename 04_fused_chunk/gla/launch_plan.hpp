@@ -14,9 +14,11 @@ inline constexpr int kAhead = 8;
 
 using tile::LaunchPlan;
 
-/// `segments` with a plan; its `starts` are not used. Requires: an empty score_levels_unsupported().
+/// `segments` with a plan, whose `starts` are computed first if they are null. Requires: an empty score_levels_unsupported().
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
 void walk_segments(const Bf16Arguments&, LaunchPlan);
+/// The same with `starts` from kernels that read no more of a segment than gates let matter.
+void walk_bounded_segments(const Bf16Arguments&, LaunchPlan);
 /// The plan of `segments`: that of the least estimated time.
 LaunchPlan segments_plan(const Bf16Arguments&);
 /// The estimated time of `segments` with a plan, in microseconds.

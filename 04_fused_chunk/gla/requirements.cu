@@ -8,6 +8,7 @@
 #include "04_fused_chunk/gla/launch_plan.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
+#include "common/tile/bulk_requirements.hpp"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/carried_bytes.hpp"
 #include "common/tile/float_panels.cuh"

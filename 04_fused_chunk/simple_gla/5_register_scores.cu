@@ -15,8 +15,7 @@
 /// Equation: that of `fused`.
 /// Shapes: as `specialized`. Q S [C, 64] is fp32 in shared memory, twice; P and V~ are fragments in registers.
 /// Thread mapping: as `specialized`. In P V the rows of a product are the positions; in S^T Q^T they are columns of Dv.
-/// So Q S is transposed on its way (tile::TransposedSums). The kernel also walks segments, for `dispatch`: they start
-/// from states that another kernel has left.
+/// So Q S is transposed on its way (tile::TransposedSums).
 /// Registers: a thread of the state has 64 for S, 32 for its rounded copy, 32 for sums of Q S, and 16 each for V~ of
 /// this chunk and of the next. A thread of the scores has 32 for their sums, 16 for P and 32 for O.
 /// Resources: four times Q, K, V and decays, two O, two Q S: 212 KB of shared memory at Dk = 128.
@@ -34,13 +33,12 @@
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/chunk_decays.cuh"
 #include "04_fused_chunk/simple_gla/decayed_values.cuh"
-#include "04_fused_chunk/simple_gla/register_scores.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/registers.cuh"
-#include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/chunk_tiles.cuh"
+#include "common/tile/grid.cuh"
 #include "common/tile/store_tile.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
@@ -58,13 +56,12 @@ template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) +
                                      (PanelTile<64>::kPanelBytes + TransposedSums::kBytes) * kDepth;
 
-/// The first segment needs nothing of the kernel before, and may run beside it.
-/// Grid (tiles of 64 columns of Dv, H, B x segments).
+/// Grid (tiles of 64 columns of Dv, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kBlock, 1)
-    walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, LaunchPlan plan) {
-  const BlockPart<Shape> part(extents_of(a), plan.length);
-  const int b = part.b, h = part.h, first_column = part.first_column, columns = part.columns, end = part.end;
+    register_scores_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
+  const int columns = min(Shape::kDv, a.Dv - first_column);
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
   __shared__ Barrier state_full[kDepth], state_empty[kDepth], output_full[kDepth], output_empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
@@ -92,8 +89,8 @@ __global__ void __launch_bounds__(kBlock, 1)
     auto ring = Ring<kPipelineDepth>::consumer();
     auto score_ring = Ring<kDepth>::producer();  // of O, which the scores become
     auto state_ring = Ring<kDepth>::consumer();
-    for (int t = part.begin; t < end; t += kChunk) {
-      if ((t - part.begin) / kChunk % 2 == group) {
+    for (int t = 0; t < a.L; t += kChunk) {
+      if (t / kChunk % 2 == group) {
         const ChunkTiles<Shape> tiles = tiles_of(ring.stage());
         const ChunkDecays decays = decays_of(ring.stage());
         WarpgroupScores scores;
@@ -127,7 +124,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     const int thread = int(threadIdx.x) % kWarpgroup;
     if (thread == 0) {
       auto ring = Ring<kPipelineDepth>::producer();
-      for (int t = part.begin; t < end; t += kChunk) {
+      for (int t = 0; t < a.L; t += kChunk) {
         ring.wait(empty);
         fence_async_proxy();  // V has been read by ldmatrix
         full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
@@ -136,7 +133,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       }
     } else if (thread >= 32 && thread < 64) {
       auto ring = Ring<kPipelineDepth>::producer();
-      for_each_chunk_with_g(a, b, h, part.begin, kChunk, (end - part.begin - 1) / kChunk + 1, end, [&](int, float2 g) {
+      for_each_chunk_with_g(a, b, h, 0, kChunk, (a.L - 1) / kChunk + 1, a.L, [&](int, float2 g) {
         const ChunkSums sums(g);
         ring.wait(empty);
         decays_of(ring.stage()).store(sums, a.scale);
@@ -146,10 +143,10 @@ __global__ void __launch_bounds__(kBlock, 1)
       });
     } else if (thread >= 64) {
       auto output_ring = Ring<kDepth>::consumer();
-      for (int t = part.begin; t < end; t += kChunk) {
+      for (int t = 0; t < a.L; t += kChunk) {
         output_ring.wait(output_full);
         store_tile_by<kStoreThreads>(thread - kWarpgroup + kStoreThreads, a.o.row(b, h, t) + first_column, a.o.stride_l,
-                                     end - t, columns, panel(output_ring.stage()), [&] {
+                                     a.L - t, columns, panel(output_ring.stage()), [&] {
                                        __syncwarp();
                                        if (lane_index() == 0) output_empty[output_ring.stage()].arrive();
                                      });
@@ -159,8 +156,8 @@ __global__ void __launch_bounds__(kBlock, 1)
   } else {
     increase_registers<208>();
     WarpgroupState<Shape::kDk> S;
-    const auto start = part.start(a.initial_state, plan, extents_of(a));
-    load_group_state<Shape::kDk>(S, start.data, start.stride, a.Dk, columns);
+    const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column : nullptr;
+    load_group_state<Shape::kDk>(S, start, a.initial_state.stride_l, a.Dk, columns);
     auto ring = Ring<kPipelineDepth>::consumer();  // one chunk ahead of `read` during a chunk
     auto read = ring;
     auto output_ring = Ring<kDepth>::producer();  // the state's part of the outputs
@@ -168,7 +165,7 @@ __global__ void __launch_bounds__(kBlock, 1)
     StateFactors now, next = {};
     ring.wait(full);
     load_state_factors(now, tiles_of(ring.stage()).V, decays_of(ring.stage()));
-    for (int t = part.begin; t < end; t += kChunk) {
+    for (int t = 0; t < a.L; t += kChunk) {
       const ChunkTiles<Shape> tiles = tiles_of(read.stage());
       WarpgroupOutput from_state;
       round_state<Shape::kDk>(s, S);
@@ -185,7 +182,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       if (lane_index() == 0) state_full[output_ring.stage()].arrive();
       output_ring.advance();
       ring.advance();
-      if (t + kChunk < end) {
+      if (t + kChunk < a.L) {
         ring.wait(full);
         load_state_factors(next, tiles_of(ring.stage()).V, decays_of(ring.stage()));
       }
@@ -194,7 +191,7 @@ __global__ void __launch_bounds__(kBlock, 1)
       read.advance();
       now = next;
     }
-    if (end == a.L && a.final_state.data) {
+    if (a.final_state.data) {
       store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
                                     columns);
     }
@@ -203,16 +200,12 @@ __global__ void __launch_bounds__(kBlock, 1)
 
 }  // namespace
 
-void walk_with_register_scores(const Bf16Arguments& a, const LaunchPlan& plan) {
+void register_scores(const Bf16Arguments& a) {
   const auto start = [&]<class Shape>(Shape) {
-    launch(walk_kernel<Shape>, launch_by_segments<Shape>(extents_of(a), plan, kBlock, kSharedBytes<Shape>), a,
-           chunk_maps(a), plan);
+    launch(register_scores_kernel<Shape>, {grid_of<Shape>(extents_of(a), 1), kBlock, kSharedBytes<Shape>}, a,
+           chunk_maps(a));
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
-}
-
-void register_scores(const Bf16Arguments& a) {
-  walk_with_register_scores(a, make_launch_plan(a.L, 64, 1));
 }
 
 }  // namespace tutorial::simple_gla

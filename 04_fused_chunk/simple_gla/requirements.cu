@@ -6,11 +6,13 @@
 
 #include <algorithm>
 
+#include "04_fused_chunk/simple_gla/bounded_start.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/roles_walk.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 #include "common/parallel.hpp"
+#include "common/tile/bulk_requirements.hpp"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/carried_bytes.hpp"
 
@@ -56,20 +58,6 @@ std::int64_t outputs_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
   return single_read_bytes(a, plan) + ceil_div(a.Dv, plan.columns) * first_gates;
 }
 
-/// Of `specialized` and the kernel before it, per head.
-std::int64_t hopper_bytes(const Bf16Arguments& a, const LaunchPlan& plan) {
-  const std::int64_t tiles = ceil_div(a.Dv, plan.columns), count = plan.segments - 1;
-  const std::int64_t state = std::int64_t(a.Dk) * a.Dv;
-  std::int64_t bytes = single_read_bytes(a, plan);
-  if (count > 0) {
-    const std::int64_t rows = count * plan.length;
-    bytes += tiles * rows * (2 * a.Dk + 4) + rows * 2 * a.Dv + 4 * count * (state + 1) +
-             4 * state * (a.initial_state.data != nullptr);
-    if (count > 1) bytes += tile::carried_bytes(a.Dk, a.Dv, int(count), false, 1);
-  }
-  return bytes;
-}
-
 }  // namespace
 
 std::string fused_unsupported(const Bf16Arguments& a) {
@@ -85,6 +73,16 @@ std::string specialized_unsupported(const Bf16Arguments& a) {
   if (a.Dk > 128) return "Dk > 128: the state and its copy would not fit into a warpgroup's registers";
   const std::string reason = tile::tensor_core_unsupported(a);
   return reason.empty() ? tile::bulk_copies_unsupported(a) : reason;
+}
+
+LaunchPlan bounded_start_plan(const Bf16Arguments& a) {
+  const std::int64_t blocks = heads(a) * ceil_div(a.Dv, 64);
+  return tile::make_launch_plan(a.L, 64, int(std::max<std::int64_t>(multiprocessor_count() / blocks, 1)));
+}
+
+std::string bounded_start_note(const Bf16Arguments& a) {
+  const int segments = bounded_start_plan(a).segments;
+  return std::to_string(segments) + (segments == 1 ? " segment" : " segments");
 }
 
 std::int64_t chunkwise_memory(const FloatArguments& a) {
@@ -105,8 +103,12 @@ std::int64_t segments_memory(const Bf16Arguments& a) {
   return walk_memory(a, tile::one_wave(tile::extents_of(a)));
 }
 
+std::int64_t hopper_walk_memory(const Bf16Arguments& a, const LaunchPlan& plan) {
+  return plan.segments - 1 > warm_up_reach(plan) ? walk_memory(a, plan) : 0;
+}
+
 std::int64_t hopper_walk_bytes_moved(const Bf16Arguments& a, const LaunchPlan& plan) {
-  return heads(a) * hopper_bytes(a, plan);
+  return plan.segments == 1 ? heads(a) * single_read_bytes(a, plan) : -1;
 }
 
 std::int64_t specialized_bytes_moved(const Bf16Arguments& a) {

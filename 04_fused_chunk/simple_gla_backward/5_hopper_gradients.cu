@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kBlock, 1) gradient_walks_kernel(const __grid_
         own_ring.wait(partner_full);
         load_rows(rows, output, unit);
         __syncwarp();
-        // All lanes have them, and O takes their place: before the products, since the next q or k waits for that.
+        // Before the products: the next q or k waits until O has left this place.
         put_rows_with(output, O, own, values, unit);
         fence_async_proxy();
         __syncwarp();

@@ -1,6 +1,7 @@
 /// @file
 /// What the gradients' stages require of a problem, the memory that they take, and what they choose.
 
+#include "04_fused_chunk/simple_gla_backward/requirements.hpp"
 #include "common/tile/requirements.hpp"
 
 #include <algorithm>

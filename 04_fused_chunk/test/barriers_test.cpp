@@ -9,7 +9,7 @@ namespace tutorial {
 namespace {
 
 // The wait of the stages on products of warpgroups for a tile of outputs keeps the walk from getting ahead of the warps
-// that store; that of `register_scores` for a tile of Q S, of those with scores; that of the states of segments for
+// that store; that of `register_scores` and `bounded_start` for a tile of Q S, of those with scores; that of the states of segments for
 // their decay, of the warp that adds up the gates. wgmma_wait<1>(S) of `hopper_gradients` is there for the compiler
 // alone. No order of the emulator's lets it.
 constexpr KernelWithBarriers kKernels[] = {
@@ -19,8 +19,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gla", "specialized", "04_fused_chunk/gla/4_specialized.cu", 64, 64, 390, "", "", "output_empty"},
     {"gla", "score_levels", "04_fused_chunk/gla/5_score_levels.cu", 64, 64, 390, "", "", "output_empty"},
     // Three segments of eight chunks; one segment.
-    {"gla", "segments", "04_fused_chunk/gla/6_segments.cu", 64, 64, 1500, "segment_states_kernel",
-     "EMULATOR_MULTIPROCESSORS=3"},
+    {"gla", "segments", "04_fused_chunk/gla/segment_starts.cuh", 64, 64, 1500, "", "EMULATOR_MULTIPROCESSORS=3"},
     {"gla", "segments", "04_fused_chunk/gla/6_segments.cu", 64, 64, 390, "walk_kernel", "EMULATOR_MULTIPROCESSORS=1",
      "output_empty"},
     {"simple_gla", "fused", "04_fused_chunk/simple_gla/3_fused.cu", 64, 64},
@@ -29,11 +28,14 @@ constexpr KernelWithBarriers kKernels[] = {
     {"simple_gla", "specialized", "04_fused_chunk/simple_gla/4_specialized.cu", 64, 64, 390, "", "", "output_empty"},
     {"simple_gla", "register_scores", "04_fused_chunk/simple_gla/5_register_scores.cu", 64, 64, 390, "", "",
      "output_empty|wait.state_empty"},
-    // Segments of five chunks, one more than there are sets of tiles.
-    {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/segment_state.cuh", 64, 64, 2500, "",
-     "EMULATOR_MULTIPROCESSORS=4", "whole_full"},
-    {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/chunk_loads.cuh", 64, 64, 2500, "",
-     "EMULATOR_MULTIPROCESSORS=4"},
+    // Two segments of ten chunks, and a warm-up as long.
+    {"simple_gla --gates weak", "bounded_start", "04_fused_chunk/simple_gla/6_bounded_start.cu", 64, 64, 1230, "",
+     "EMULATOR_MULTIPROCESSORS=2", "output_empty|wait.state_empty"},
+    // Eight segments of nine chunks, more than there are sets of tiles, and more than warm-ups go over.
+    {"simple_gla --gates open", "dispatch", "04_fused_chunk/simple_gla/segment_state.cuh", 64, 64, 4200, "",
+     "EMULATOR_MULTIPROCESSORS=8", "whole_full"},
+    {"simple_gla --gates open", "dispatch", "04_fused_chunk/simple_gla/chunk_loads.cuh", 64, 64, 4200, "",
+     "EMULATOR_MULTIPROCESSORS=8"},
     // Both loaders, which chapter 02 shares. The functions that pass on where they are called cannot be taken out; their
     // calls can.
     {"simple_gla", "dispatch", "04_fused_chunk/simple_gla/dispatch/roles_walk.cuh", 64, 64, 390, "",

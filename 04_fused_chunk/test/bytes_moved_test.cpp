@@ -15,6 +15,7 @@ void expect_counted(const Operator& definition, const Stage& stage, Call call) {
   reset_kernel_counts();
   stage.run(call);
   const KernelCounts counts = kernel_counts();
+  if (stage.bytes_moved(call) == -1) return;  // they depend on the gates
   EXPECT_EQ(double(stage.bytes_moved(call)), counts.bytes_read + counts.bytes_written)
       << definition.name() << " " << stage.name;
 }

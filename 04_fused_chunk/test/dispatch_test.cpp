@@ -140,28 +140,15 @@ INSTANTIATE_TEST_SUITE_P(Loaders, RolesLaunchPlanTest, testing::Values(RolesLoad
                            return info.param == RolesLoader::kBulkCopies ? "BulkCopies" : "CpAsync";
                          });
 
+/// The exact way.
+void hopper_walk_of(const simple_gla::Bf16Arguments& a, tile::LaunchPlan plan) {
+  simple_gla::hopper_walk(a, plan, 0);
+}
+
 TEST(LaunchPlanTest, EveryShapeOfWarpgroupTileInAnyNumberOfSegments) {
   if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{48, 144}, {128, 128}, {112, 208}}) {
-    expect_right<simple_gla::hopper_walk, 64>(Dk, Dv);
-  }
-}
-
-/// The second of two segments has more than one chunk and at most two.
-void uneven_walk(const simple_gla::Bf16Arguments& a) {
-  simple_gla::hopper_walk(a, {64, 2, (a.L - 1) / 64 * 64 - 64, nullptr, true});
-}
-
-TEST(LaunchPlanTest, TwoSegmentsOfDifferentLengths) {
-  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
-  const Operator& definition = find_operator("simple_gla");
-  Stage stage = find_stage(definition, "dispatch");
-  stage.run = uneven_walk;
-  for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{410, 128, 128}, {250, 48, 144}}) {
-    SCOPED_TRACE("L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
-    const Problem problem = drawn(definition, 1, 2, L, Dk, Dv);
-    expect_close(evaluate(definition, stage, problem), evaluate_reference(definition, problem, Dtype::bf16),
-                 tolerance_of(stage, problem.sizes));
+    expect_right<hopper_walk_of, 64>(Dk, Dv);
   }
 }
 
@@ -317,14 +304,13 @@ TEST(DispatchTest, ChoosesByHeadsAndLength) {
   EXPECT_EQ(choice(4, 8, 512, 128, 128, false), "two_kernels");
   EXPECT_EQ(choice(1, 1, 192, 128, 128, false), "fused, 64 columns per block");
   EXPECT_EQ(choice(1, 1, 256, 128, 128, false), "two_kernels");
-  EXPECT_EQ(choice(4, 8, 512, 128, 128, true), "register_scores, 64 columns per block");
-  EXPECT_EQ(choice(4, 8, 2000, 128, 128, true),
-            "register_scores, segments of 1408 and 592 positions, 64 columns per block");
-  EXPECT_EQ(choice(4, 8, 768, 128, 128, true), "register_scores, 64 columns per block") << "too short for two segments";
-  EXPECT_EQ(choice(4, 8, 16384, 128, 128, true),
-            "register_scores, segments of 10880 and 5504 positions, 64 columns per block");
+  EXPECT_EQ(choice(4, 8, 128, 128, 128, true), "register_scores, 64 columns per block") << "too short for two segments";
+  EXPECT_EQ(choice(4, 8, 2000, 128, 128, true), "bounded_start, 2 segments, 64 columns per block");
+  EXPECT_EQ(choice(4, 8, 16384, 128, 128, true), "bounded_start, 2 segments, 64 columns per block");
   EXPECT_EQ(choice(2, 64, 8192, 128, 128, true), "register_scores, 64 columns per block");
-  EXPECT_NE(choice(1, 8, 16384, 128, 128, true).find("register_scores, 8 segments"), std::string::npos);
+  EXPECT_EQ(choice(1, 8, 16384, 128, 128, true), "bounded_start, 8 segments, 64 columns per block");
+  EXPECT_EQ(choice(1, 1, 65536, 128, 128, true), "bounded_start, 64 segments, 64 columns per block");
+  EXPECT_EQ(choice(1, 96, 8192, 128, 128, true), "bounded_start, 2 segments, 64 columns per block") << "three rounds";
   for (const bool is_mapped : {false, true}) {
     for (const int heads : {1, 32, 256}) {  // no matter whether states are given and asked for
       for (int L = 64; L <= 4096; L += 64) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "04_fused_chunk/simple_gla_backward/cut.hpp"
+#include "04_fused_chunk/simple_gla_backward/requirements.hpp"
 #include "common/chapter/chapter.hpp"
 
 namespace tutorial {

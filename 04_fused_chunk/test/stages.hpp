@@ -26,17 +26,22 @@ inline int expect_stages_match(const Operator& definition, const Problem& proble
   return expect_supporting_stages_match(definition, problem, layout);
 }
 
+/// Whether it is one of simple_gla's stages on products of warpgroups, or `specialized` of gla.
+inline bool needs_warpgroups(const Stage& stage) {
+  return stage.name == "specialized" || stage.name == "register_scores" || stage.name == "bounded_start";
+}
+
 /// Whether the stage does not run on this GPU, whatever the problem.
 inline bool is_for_another_gpu(const Stage& stage) {
-  return (stage.name == "specialized" || stage.name == "register_scores") && !warpgroup_products_missing().empty();
+  return needs_warpgroups(stage) && !warpgroup_products_missing().empty();
 }
 
 /// Of stages that take a problem: all of them, where widths are multiples of 16 and rows are aligned, but for those on
 /// products of warpgroups on other GPUs than Hopper and for wide keys.
 inline int all_stages(const Operator& definition, std::int64_t Dk) {
   return int(std::ranges::count_if(definition.stages(), [&](const Stage& stage) {
-    const bool is_for_hopper = stage.name == "specialized" || stage.name == "register_scores" ||
-                               stage.name == "score_levels" || (stage.name == "segments" && !stage.is_variant);
+    const bool is_for_hopper =
+        needs_warpgroups(stage) || stage.name == "score_levels" || (stage.name == "segments" && !stage.is_variant);
     return !is_for_hopper || (!is_for_another_gpu(stage) && Dk <= 128);
   }));
 }

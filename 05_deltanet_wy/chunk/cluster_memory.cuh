@@ -78,13 +78,52 @@ struct ClusterBarriers {
   }
 };
 
+/// A warpgroup of a cluster that computes T and P of every fourth chunk. It loads beta one such chunk ahead.
+class ClusterGroup : public MatrixGroup {
+ public:
+  using MatrixGroup::MatrixGroup;
+
+  /// What it has in registers of a chunk that it computes.
+  struct Rows {
+    SplitRow U;
+    RoundedRow P;
+  };
+
+  /// Before its first chunk. @param n that chunk
+  __device__ __forceinline__ void start(const Bf16Arguments& a, int n) { next_beta_ = beta_of(a, n); }
+  /// While the products of a chunk run.
+  __device__ __forceinline__ void begin(Rows&) { beta_ = next_beta_; }
+  /// From the products.
+  /// @param next the warpgroup's next chunk
+  __device__ __forceinline__ void compute(Rows& rows, tile::WarpgroupScores& K_K, tile::WarpgroupScores& Q_K,
+                                          const Bf16Arguments& a, int next) {
+    rows = {};  // only some blocks of each are written
+    next_beta_ = beta_of(a, next);
+    round(rows.P, Q_K);
+    invert(rows.U, K_K, beta_);
+  }
+  /// Stores the matrices.
+  __device__ __forceinline__ void store(const ChunkMatrices& out, const Rows& rows) const {
+    MatrixGroup::store(out, rows.U, rows.P);
+  }
+
+ private:
+  __device__ __forceinline__ float beta_of(const Bf16Arguments& a, int n) const {
+    const int t = n * tile::kChunk + position();
+    return lane_index() < kBlock && t < a.L ? load_global(a.beta.row(int(blockIdx.z), int(blockIdx.y), t)) : 0.0f;
+  }
+
+  float beta_, next_beta_;
+};
+
 /// A block's shared memory.
-/// @tparam Matrices,Group what lies in a slot, and computes it. gated_delta_rule/gated_cluster.cuh has others
 /// @tparam Sharing which blocks compute
-template <class Shape, class Matrices = ChunkMatrices, class Group = MatrixGroup, class Sharing_ = BothBlocks>
+/// @tparam Matrices,Group_ what lies in a slot, and computes it. gated_delta_rule/gated_matrices.cuh has others
+template <class Shape, class Sharing_ = BothBlocks, class Matrices = ChunkMatrices, class Group_ = ClusterGroup>
 struct ClusterMemory {
   using Sharing = Sharing_;                 ///< which blocks compute T and P
   using Slot = Matrices;                    ///< what lies in a slot
+  using Group = Group_;                     ///< what computes it
   using KeyTile = typename Shape::KeyTile;  ///< Q or K
 
   static constexpr int kKeyBytes = tile::kChunk * Shape::kDk * int(sizeof(__nv_bfloat16));
@@ -139,14 +178,15 @@ __device__ __forceinline__ void pass_place_on(ClusterBarriers& barriers, Ring<1>
 
 /// One thread of computing block `rank` of (., h, b) loads Q and K for the warpgroups that compute T and P. The chains
 /// load the same rows a few chunks later, so the second-level cache should keep them.
+/// @param first position of the first chunk
 template <class Memory>
 __device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::ChunkMaps& maps, const Memory& memory,
-                                           int rank) {
+                                           int rank, int first = 0) {
   ClusterBarriers& barriers = memory.barriers();
   constexpr int kOwn = kGroups / Memory::Sharing::kComputing;
   auto ring = Ring<kOwn>::consumer();  // waits until the warpgroup that had the tiles is done
   for (int n = rank; n * tile::kChunk < a.L; n += Memory::Sharing::kComputing) {
-    const TileOrigin origin{.position = n * tile::kChunk, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
+    const TileOrigin origin{.position = first + n * tile::kChunk, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
     if (n >= Memory::Sharing::kComputing * Memory::Sharing::kPairs) {
       ring.wait(barriers.pair_empty);
       ring.advance();
@@ -158,56 +198,46 @@ __device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::C
   }
 }
 
-/// Warpgroup `group` of computing block `rank` computes T and P of every fourth chunk of block (., h, b), for both
-/// blocks that walk.
-template <class Memory>
-__device__ __forceinline__ void compute_shared_matrices(const Bf16Arguments& a, const Memory& memory, int rank,
-                                                        int group) {
+/// Warpgroup `group` of computing block `rank` computes what lies in the slots for every fourth chunk of block (., h,
+/// b), for both blocks that walk.
+template <class Arguments, class Memory>
+__device__ __forceinline__ void compute_shared_matrices(const Arguments& a, const Memory& memory, int rank, int group) {
+  using Sharing = typename Memory::Sharing;
+  using Group = typename Memory::Group;
   group = __shfl_sync(kAllLanes, group, 0);  // tells the compiler that it is the same in all lanes
   ClusterBarriers& barriers = memory.barriers();
-  MatrixGroup matrices = memory.matrix_group(group);
+  Group matrices = memory.matrix_group(group);
   const bool is_first = threadIdx.x % tile::kWarpgroup == 0;
-  const int chunks = (a.L + tile::kChunk - 1) / tile::kChunk, first = rank + Memory::Sharing::kComputing * group;
-  const auto beta_of = [&](int n) {
-    const int position = n * tile::kChunk + matrices.position();
-    return lane_index() < kBlock && position < a.L ? load_global(a.beta.row(int(blockIdx.z), int(blockIdx.y), position))
-                                                   : 0.0f;
-  };
+  const int first = rank + Sharing::kComputing * group;
   matrices.clear(memory.matrices(first));
-  float next_beta = beta_of(first);
-  for (int n = first; n < chunks; n += kGroups) {
+  matrices.start(a, first);
+  for (int n = first; n * tile::kChunk < a.L; n += kGroups) {
     tile::WarpgroupScores K_K, Q_K;
-    // Only some blocks of each are written. Without a first value they would keep their registers from one chunk to the
-    // next, which the sums of K K^T and Q K^T need.
-    SplitRow U = {};
-    RoundedRow P = {};
-    const float beta = next_beta;
-    next_beta = beta_of(n + kGroups);
-    const unsigned round = unsigned(n) / kGroups;
+    typename Group::Rows rows;
     const int own = hide_from_compiler(group), slot = n % kGroups, stage = memory.pair_stage(n);
     const auto K = memory.K(stage), Q = memory.Q(stage);
-    barriers.pair_full[own].wait(round % 2);
+    barriers.pair_full[own].wait(unsigned(n) / kGroups % 2);
     wgmma_fence(K_K, Q_K);
     tile::start_scores(K_K, K, K);
     tile::start_scores(Q_K, Q, K);
     wgmma_commit();
+    matrices.begin(rows);
     wgmma_wait<0>(K_K, Q_K);
     if (lane_index() == 0) barriers.pair_empty[own].arrive();
-    matrices.round(P, Q_K);
-    matrices.invert(U, K_K, beta);
-    if (round > 0) {
-      if (is_first) barriers.slot_free[own].arrive_expect(Memory::Sharing::kMessages * sizeof(barriers.inbox));
-      barriers.slot_free[own].wait_cluster((round - 1) % 2);
+    matrices.compute(rows, K_K, Q_K, a, n + kGroups);
+    if (n >= kGroups) {
+      if (is_first) barriers.slot_free[own].arrive_expect(Sharing::kMessages * sizeof(barriers.inbox));
+      barriers.slot_free[own].wait_cluster((unsigned(n) / kGroups - 1) % 2);
     }
-    const ChunkMatrices out = memory.matrices(slot);
-    matrices.store(out, U, P);
+    const typename Memory::Slot out = memory.matrices(slot);
+    matrices.store(out, rows);
     fence_async_proxy();
-    wait_at_named_barrier(1 + group, tile::kWarpgroup);
+    wait_at_named_barrier(1 + unsigned(own), tile::kWarpgroup);
     if (is_first) {
       void* bytes = out.T.panel.data;
-      const int peer = Memory::Sharing::kWalks ? 1 - rank : n % kWalking;
-      push_shared(bytes, bytes, ChunkMatrices::kBytes, barriers.matrices_full[slot], peer);
-      if (Memory::Sharing::kWalks) barriers.matrices_full[slot].arrive();
+      const int peer = Sharing::kWalks ? 1 - rank : n % kWalking;
+      push_shared(bytes, bytes, out.kBytes, barriers.matrices_full[slot], peer);
+      if (Sharing::kWalks) barriers.matrices_full[slot].arrive();
     }
   }
 }

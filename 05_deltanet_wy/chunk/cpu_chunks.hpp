@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// Chunks on the CPU, for `dense_product`, `wy` and `ut_transform`: the walk over them, and two ways to compute W and
-/// U. Everything is in double, because here the algebra is the lesson. The GPU stages show what rounding does to it.
+/// Chunks on the CPU, for `dense_product`, `wy` and `ut_transform`: the walk over them. Everything is in double, because
+/// here the algebra is the lesson. The GPU stages show what rounding does to it.
 
 #include <Eigen/Dense>
 #include <algorithm>
@@ -21,20 +21,6 @@ struct Chunk {
   Vector beta;     ///< [C]
   int b, h, t;     ///< its batch entry, its head and its first position
 };
-
-/// What the steps of a chunk write: the state after its position t is S + sum_{i<=t} k_i^T (u_i - w_i S), with S the
-/// state that the chunk starts from.
-struct WriteVectors {
-  Matrix W, U;  ///< [C, Dk], [C, Dv]
-};
-
-/// Computes W and U row after row, each row from those before it (`wy`): the WY representation, Bischof and Van Loan,
-/// SIAM J. Sci. Stat. Comput. 8(1), 1987. K [C, Dk], V [C, Dv], beta [C].
-WriteVectors write_vectors(const Matrix& K, const Matrix& V, const Vector& beta);
-
-/// T [C, C] = (I + A)^-1 diag(beta), A = tril(diag(beta) K K^T, -1), by forward substitution; W = T K, U = T V.
-/// (`ut_transform`: the UT transform, Joffrain et al., ACM TOMS 32(2), 2006.)
-Matrix solve_for_T(const Matrix& K, const Vector& beta);
 
 /// Some rows of a head in double, from position t on: [rows, columns].
 inline Matrix read_rows(const View<const float>& view, int b, int h, int t, int rows, int columns) {
@@ -64,13 +50,8 @@ void walk_chunks(const FloatArguments& a, Step step) {
       if (a.initial_state.data) S = read_rows(a.initial_state, b, h, 0, a.Dk, a.Dv);
       for (int t = 0, C; t < a.L; t += C) {
         C = std::min(longest, a.L - t);
-        Chunk chunk{read_rows(a.q, b, h, t, C, a.Dk),
-                    read_rows(a.k, b, h, t, C, a.Dk),
-                    read_rows(a.v, b, h, t, C, a.Dv),
-                    read_rows(a.beta, b, h, t, C, 1),
-                    b,
-                    h,
-                    t};
+        const auto rows = [&](const auto& view, int columns) { return read_rows(view, b, h, t, C, columns); };
+        Chunk chunk{rows(a.q, a.Dk), rows(a.k, a.Dk), rows(a.v, a.Dv), rows(a.beta, 1), b, h, t};
         if (a.normalize_keys) {
           const Vector lengths = (chunk.K.rowwise().squaredNorm().array() + double(kKeyEps)).sqrt();
           chunk.K = lengths.cwiseInverse().asDiagonal() * chunk.K;
@@ -80,18 +61,6 @@ void walk_chunks(const FloatArguments& a, Step step) {
       if (a.final_state.data) write_rows(a.final_state, b, h, 0, S);
     }
   }
-}
-
-/// The steps of a chunk whose W and U are known: v_new = U - W S, O = Q S + ((Q K^T) . M) v_new, S += K^T v_new, M_ti =
-/// 1 for i <= t. Returns O [C, Dv] before the scale, and turns S [Dk, Dv] into the state at the chunk's end. Source:
-/// arXiv 2406.06484, section 3.2.
-inline Matrix step_through(const Chunk& chunk, const WriteVectors& write, Matrix& S) {
-  const Matrix v_new = write.U - write.W * S;
-  Matrix P = chunk.Q * chunk.K.transpose();
-  P.triangularView<Eigen::StrictlyUpper>().setZero();
-  Matrix O = chunk.Q * S + P * v_new;
-  S += chunk.K.transpose() * v_new;
-  return O;
 }
 
 }  // namespace tutorial::delta_rule

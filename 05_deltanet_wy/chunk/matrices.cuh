@@ -82,6 +82,12 @@ __device__ __forceinline__ void clear_upper_blocks(const Matrices& out, int warp
   clear_upper_blocks(out.T, warp);
 }
 
+/// A block, rounded, as a fragment.
+__device__ __forceinline__ void round_block(std::uint32_t (&rounded)[4], const BlockSums& block) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) rounded[i] = pack(block[i / 2][i % 2 * 2], block[i / 2][i % 2 * 2 + 1]);
+}
+
 /// A row of blocks of P as fragments; only those up to the diagonal are used.
 using RoundedRow = std::uint32_t[kBlocks][4];
 
@@ -133,8 +139,7 @@ class MatrixGroup {
       if (c == warp_) {
         for_each_of_block(block, [](int row, int column, float& x) { x = column <= row ? x : 0.0f; });
       }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) P[c][i] = pack(block[i / 2][i % 2 * 2], block[i / 2][i % 2 * 2 + 1]);
+      round_block(P[c], block);
     }
   }
 

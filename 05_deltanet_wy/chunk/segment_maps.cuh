@@ -30,6 +30,7 @@
 #include "common/device/memory.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/tensor_map.hpp"
+#include "common/device/walked_heads.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
 #include "common/device/workspace.hpp"
@@ -79,10 +80,11 @@ struct SegmentMaps {
   /// [B, H, count, tiles, kDk / 8, 128]: H, later the start of the following segment, in the order in which the threads
   /// of a warpgroup hold S^T. Four sums of a thread are side by side.
   float4* states;
-  /// [B, H, count, kDk, kDk]: Psi^T, rounded, with zeros in rows and columns that do not exist. That of the first segment
-  /// is not used.
+  /// [B, H, count, kDk, kDk]: Psi^T, rounded, with zeros in rows and columns that do not exist. That of the first
+  /// segment is not used.
   __nv_bfloat16* transitions;
   float* decays = nullptr;  ///< [B, H, count]; null without gates
+  WalkedHeads heads{};      ///< for which they are not wanted
 
   /// Bytes of a state and of a transition.
   static constexpr std::int64_t kStateBytes = kDk * tile::kWarpgroupColumns * 4, kTransitionBytes = kDk * kDk * 2;
@@ -203,7 +205,7 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
     fence_barrier_init();
   }
   __syncthreads();
-  wait_for_previous_kernel();
+  if (has_been_walked(maps.heads, b * a.H + h)) return;
 
   if (threadIdx.x >= tile::kWarpgroup) {
     if (threadIdx.x > tile::kWarpgroup) return;

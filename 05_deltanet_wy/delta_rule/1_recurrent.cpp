@@ -7,7 +7,9 @@
 /// comes twice it answers with the sum of both values. The gates of chapter 03 make the whole state fade, not just the
 /// outdated part. For orthonormal keys, beta = 1 and S_0 = 0 there is nothing to replace, and the operator is chapter
 /// 02's (delta_rule_neighbour.cpp runs that case).
-/// Grows out of: nothing
+/// Grows out of: 04_fused_chunk/simple_gla/1_recurrent.cpp
+/// Improves on: there, the state only adds, and a gate fades all of it.
+/// Unchanged: a state in double, one position after the other.
 ///
 /// Equation:
 ///

@@ -36,7 +36,7 @@
 /// Sources: arXiv 2406.06484, section 3.1, equation for the WY representation; Bischof and Van Loan, "The WY
 /// representation for products of Householder matrices", SIAM J. Sci. Stat. Comput. 8(1), 1987.
 
-#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
+#include "05_deltanet_wy/chunk/write_vectors.hpp"
 #include "common/parallel.hpp"
 
 namespace tutorial::delta_rule {

@@ -26,12 +26,12 @@
 /// Bytes: q, k, v, beta and o once.
 /// Bound by: the cores' arithmetic.
 /// Requires: what `recurrent` requires. How accurate T is depends on the keys: see `block_inverse` and
-/// `split_inverse` in the README.
+/// `fused` in the README.
 /// Weakness: each thread computes the chunks of its head one by one.
 /// Sources: arXiv 2406.06484, section 3.2, the UT transform; Joffrain et al., "Accumulating Householder
 /// transformations, revisited", ACM TOMS 32(2), 2006.
 
-#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
+#include "05_deltanet_wy/chunk/write_vectors.hpp"
 #include "common/parallel.hpp"
 
 namespace tutorial::delta_rule {

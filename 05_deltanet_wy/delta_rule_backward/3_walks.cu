@@ -14,7 +14,7 @@
 /// dbeta is the diagonal of a product that is computed anyway. With dV = diag(beta) E and v_new = diag(beta) r,
 /// (dV v_new^T)_tt = beta_t^2 e_t . r_t. So that beta_t^2 is never 0, this stage replaces a beta below 2^-32 by 2^-32.
 /// Such a position then writes 2^-32 of what its key asks for, which is below the rounding of every other result.
-/// Grows out of: 05_deltanet_wy/delta_rule/9_fused.cu
+/// Grows out of: 05_deltanet_wy/delta_rule/8_fused.cu
 /// Improves on: `chunkwise` computes the chunks of a head one after the other.
 /// Unchanged: T and P, the tiles of a walk, and its steps from the beginning. T is in two bf16.
 /// Equation: S' = dS / scale in the walk from the end, so that the factor scale stays outside of its sums

@@ -16,7 +16,7 @@
 /// adds what is its own. A block has one chunk. It needs all of its shared memory twice: dS takes the place of S, the
 /// scores that of dO and dV, and the gradients that of Q and K. So two blocks share a multiprocessor, and while one
 /// waits for its tiles, the other computes.
-/// Grows out of: 05_deltanet_wy/delta_rule/10_warpgroup_chain.cu; large step: a second walk, from the other
+/// Grows out of: 05_deltanet_wy/delta_rule/9_warpgroup_chain.cu; large step: a second walk, from the other
 /// end, and a kernel for the gradients of all chunks, both on the products of that chain. In between would be the walks
 /// alone, with gradients by simple means once more. That would repeat what `walks` teaches, on tiles that the last kernel
 /// of `tensor_core` cannot read.

@@ -6,7 +6,7 @@
 /// just computed, in fp32 and before it is rounded. So the products, and the fragments that they read, are those of
 /// `fused`. One thing changes: v_new is rounded twice. The outputs need it as it is, and the state needs it times the
 /// decay to the end of the chunk.
-/// Grows out of: 05_deltanet_wy/delta_rule/9_fused.cu
+/// Grows out of: 05_deltanet_wy/delta_rule/8_fused.cu
 /// Improves on: `chunkwise` uses one CPU thread per head.
 /// Unchanged: two kernels, prepare() and the walk; T in two bf16; what each warp loads, multiplies and stores.
 ///

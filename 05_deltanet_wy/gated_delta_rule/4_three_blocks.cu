@@ -12,7 +12,7 @@
 ///     S                   | Q S *= exp(b)
 ///     K S of the next     | put O; load exp(b)
 ///
-/// Grows out of: 05_deltanet_wy/delta_rule/13_three_blocks.cu
+/// Grows out of: 05_deltanet_wy/delta_rule/12_three_blocks.cu
 /// Improves on: in `tensor_core` the same warps load, multiply and store, one after the other; T, P and decays pass
 /// through memory.
 /// Unchanged: the roles of the blocks and warps and their barriers; what is rounded. The sums of K S begin with zeros,
@@ -43,7 +43,7 @@
 #include "05_deltanet_wy/chunk/split_triangle.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
-#include "05_deltanet_wy/gated_delta_rule/gated_cluster.cuh"
+#include "05_deltanet_wy/gated_delta_rule/gated_matrices.cuh"
 #include "common/device/cluster.cuh"
 #include "common/device/eviction.hpp"
 #include "common/device/launch.cuh"
@@ -52,6 +52,7 @@
 #include "common/device/proxy_fence.cuh"
 #include "common/device/push_shared.cuh"
 #include "common/device/registers.cuh"
+#include "common/device/walked_heads.cuh"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/store_tile.cuh"
@@ -77,6 +78,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     three_blocks_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
   const int rank = int(cluster_rank());
   const int b = int(blockIdx.z), h = int(blockIdx.y);
+  if (has_been_walked(a.heads, b * a.H + h)) return;
   const int first_column = (int(blockIdx.x) / (kWalking + 1) * kWalking + rank) * Shape::kDv;
   const int columns = min(Shape::kDv, a.Dv - first_column);
   const Memory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
@@ -118,7 +120,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         q_full[ring.stage()].arrive_expect(memory.kKeyBytes);
         load_panels(memory.Q(ring.stage()), maps.q, q_full[ring.stage()], {.position = t, .head = h, .batch = b});
         ring.advance();
-        barriers.matrices_full[n % kGroups].arrive_expect(GatedMatrices::kBytes);
+        barriers.matrices_full[n % kGroups].arrive_expect(Memory<Shape>::Slot::kBytes);
         if (t + kChunk < a.L) load_values(t + kChunk);
       }
     } else if (thread == 32) {
@@ -202,7 +204,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     // Starts from the residual of a chunk and half of its outputs: computes its v_new, updates S, computes the rest of
     // its outputs, and both for the next chunk.
     const auto walk = [&]<class HasNext>(HasNext) {
-      const GatedMatrices matrices = memory.matrices(matrix_ring.stage());
+      const auto matrices = memory.matrices(matrix_ring.stage());
       round_columns(factor, residual);
       wgmma_fence(v_new, factor);
       start_new_values(v_new, factor, matrices.T);

@@ -21,10 +21,12 @@
 
 #include <cstdint>
 
+#include "05_deltanet_wy/chunk/cluster_memory.cuh"
 #include "05_deltanet_wy/chunk/matrices.cuh"
 #include "05_deltanet_wy/chunk/split_triangle.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
+#include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/pack.cuh"
@@ -38,32 +40,20 @@
 
 namespace tutorial::gated_delta_rule {
 
-using delta_rule::BlockRow;
-using delta_rule::BlockSums;
-using delta_rule::kBlock;
-using delta_rule::kBlocks;
-using delta_rule::SplitBlocks;
-using delta_rule::SplitFragment;
-using delta_rule::SplitRow;
-using delta_rule::SplitTriangle;
-using delta_rule::SquarePanel;
+using delta_rule::BlockRow, delta_rule::BlockSums, delta_rule::kBlock, delta_rule::kBlocks, delta_rule::kGroups;
 
 /// What a chunk's walk needs beside q, k and v, in shared memory: -T in two bf16, P, and two rows of decays.
-struct GatedMatrices {
-  static constexpr int kTiles = int(SplitTriangle::Panel::kPanelBytes) + int(SquarePanel::kPanelBytes);
-  static constexpr int kBytes = kTiles + 2 * tile::kChunk * int(sizeof(float));
+struct GatedMatrices : delta_rule::ChunkMatrices {
+  static constexpr int kBytes = ChunkMatrices::kBytes + 2 * tile::kChunk * int(sizeof(float));
   static constexpr int kStride = (kBytes + 1023) / 1024 * 1024;  ///< from one to the next
 
-  SplitTriangle T;
-  SquarePanel P;
   float* from_start;  ///< exp(b_t); the last is that of the whole chunk
   float* to_end;      ///< exp(b_e - b_t)
 
   /// @param memory kBytes, aligned to 1024
   __device__ __forceinline__ explicit GatedMatrices(unsigned char* memory)
-      : T{{reinterpret_cast<__nv_bfloat16*>(memory)}},
-        P{T.panel.data + SplitTriangle::Panel::kPanelElements},
-        from_start(reinterpret_cast<float*>(memory + kTiles)),
+      : ChunkMatrices(memory),
+        from_start(reinterpret_cast<float*>(memory + ChunkMatrices::kBytes)),
         to_end(from_start + tile::kChunk) {}
 };
 
@@ -106,30 +96,37 @@ struct Gates {
   }
 };
 
-/// A row of blocks of P to the left of the diagonal's block, as fragments; only those of the warp are used.
-using RoundedRow = std::uint32_t[kBlocks - 1][4];
-
-/// A warpgroup that computes the matrices of every fourth chunk.
-class GatedMatrixGroup {
+/// A warpgroup of a cluster that computes the matrices of every fourth chunk. It loads beta and the gates one such chunk
+/// ahead.
+class GatedMatrixGroup : public delta_rule::MatrixGroup {
  public:
-  static constexpr int kBytes = SplitBlocks::kBytes + kBlocks * tile::kChunk * int(sizeof(float));
+  static constexpr int kBytes = MatrixGroup::kBytes + kBlocks * tile::kChunk * int(sizeof(float));
 
-  /// @param group 0 or 1. It uses the named barrier 1 + group
+  /// What it has in registers of a chunk that it computes.
+  struct Rows {
+    delta_rule::SplitRow U;
+    std::uint32_t P[kBlocks - 1][4], P_diagonal[4];  ///< P to the left of the diagonal's block, and that block
+    float2 decays;  ///< of the lane's two positions, exp(b) in warp 0 and exp(b_e - b) in warp 1
+  };
+
+  /// @param group of MatrixGroup
   /// @param memory kBytes, of this warpgroup
   __device__ __forceinline__ GatedMatrixGroup(int group, unsigned char* memory)
-      : barrier_(1 + unsigned(group)),
-        warp_(__shfl_sync(kAllLanes, tile::warp_in_group(), 0)),  // tells the compiler that it is the same in all lanes
-        row_(kBlocks - 1 - warp_),
-        blocks_{reinterpret_cast<__nv_bfloat16*>(memory)},
-        columns_(reinterpret_cast<float*>(memory + SplitBlocks::kBytes) + warp_ * tile::kChunk) {}
+      : MatrixGroup(group, memory),
+        columns_(reinterpret_cast<float*>(memory + MatrixGroup::kBytes) + warp_ * tile::kChunk) {}
 
-  /// The position in a chunk whose beta this lane brings, of lanes 0 to 15.
-  __device__ __forceinline__ int position() const { return warp_ * kBlock + int(lane_index()); }
+  /// Before its first chunk. @param n that chunk
+  __device__ __forceinline__ void start(const Bf16Arguments& a, int n) {
+    beta_at_ = a.beta.row(int(blockIdx.z), int(blockIdx.y), n * tile::kChunk + position());
+    g_at_ = a.g.row(int(blockIdx.z), int(blockIdx.y), n * tile::kChunk + Gates::position());
+    beta_step_ = kGroups * tile::kChunk * a.beta.stride_l, g_step_ = kGroups * tile::kChunk * a.g.stride_l;
+    load(a, n);
+  }
 
-  /// Begins with a chunk: what this warp needs of the sums of gates lies in shared memory then.
-  /// @return of the lane's two positions, exp(b) in warp 0 and exp(b_e - b) in warp 1
-  __device__ __forceinline__ float2 put_sums(const Gates& gates) {
-    const Gates b = gates.sums();
+  /// While the products of a chunk run: what this warp needs of the sums of gates lies in shared memory then.
+  __device__ __forceinline__ void begin(Rows& rows) {
+    beta_ = next_beta_;
+    const Gates b = next_gates_.sums();
     const int lane = int(lane_index());
     anchor_ = __shfl_sync(kAllLanes, b.second, (8 * warp_ + 31) % 32);
     const float end = __shfl_sync(kAllLanes, b.second, 31);
@@ -137,26 +134,65 @@ class GatedMatrixGroup {
     reinterpret_cast<float2*>(columns_)[lane] = make_float2(is_left ? tile::ex2(anchor_ - b.first) : b.first,
                                                             is_left ? tile::ex2(anchor_ - b.second) : b.second);
     __syncwarp();
-    return warp_ == 0 ? make_float2(tile::ex2(b.first), tile::ex2(b.second))
-                      : make_float2(tile::ex2(end - b.first), tile::ex2(end - b.second));
+    rows.decays = warp_ == 0 ? make_float2(tile::ex2(b.first), tile::ex2(b.second))
+                             : make_float2(tile::ex2(end - b.first), tile::ex2(end - b.second));
+  }
+
+  /// From the products.
+  /// @param next the warpgroup's next chunk
+  __device__ __forceinline__ void compute(Rows& rows, tile::WarpgroupScores& K_K, tile::WarpgroupScores& Q_K,
+                                          const Bf16Arguments& a, int next) {
+    auto &keys = reinterpret_cast<BlockRow&>(K_K), &scores = reinterpret_cast<BlockRow&>(Q_K);
+    BlockSums A;
+    decay(rows, A, keys, scores);
+    load(a, next);
+    delta_rule::invert_compactly(rows.U, blocks_, barrier_, warp_, A, keys, beta_);
+  }
+
+  /// Stores T, P and the decays. Blocks above the diagonal are not written.
+  __device__ __forceinline__ void store(const GatedMatrices& out, const Rows& rows) const {
+    const int unit = delta_rule::unit_of_block();
+    __nv_bfloat16* P_row = out.P.data + warp_ * delta_rule::kBlockElements;
+    __nv_bfloat16* T_row = out.T.panel.data + row_ * delta_rule::kBlockElements;
+#pragma unroll
+    for (int c = 0; c < kBlocks; ++c) {  // of T and P in turn, which takes fewer registers
+      if (c <= row_) stmatrix(T_row + out.T.advance(unit, c * kBlock, 0), rows.U[c].high);
+      if (c <= row_) stmatrix(T_row + out.T.advance(unit, c * kBlock, 1), rows.U[c].low);
+      if (c < warp_ && c < kBlocks - 1) stmatrix(P_row + out.P.advance(unit, 0, c * kBlock), rows.P[c]);
+    }
+    stmatrix(P_row + out.P.advance(unit, 0, warp_ * kBlock), rows.P_diagonal);
+    if (warp_ < 2) {
+      store_for_copies(reinterpret_cast<float2*>(warp_ == 0 ? out.from_start : out.to_end) + lane_index(), rows.decays);
+    }
+  }
+
+ private:
+  /// Loads beta of position() and the gates of a chunk, and goes on by a step: fewer instructions, and registers, than an
+  /// address from the chunk's position.
+  __device__ __forceinline__ void load(const Bf16Arguments& a, int n) {
+    const int left = a.L - n * tile::kChunk;
+    next_beta_ = lane_index() < kBlock && position() < left ? load_global(beta_at_) : 0.0f;
+    next_gates_.load(g_at_, a.g.stride_l, left);
+    beta_at_ += beta_step_, g_at_ += g_step_;
   }
 
   /// Multiplies this warp's row of K K^T and of Q K^T by the decays.
-  /// @param P,P_diagonal the row of P, rounded
+  /// @param rows gets P
   /// @param A the diagonal's block of -A
-  /// @param beta of position()
-  __device__ __forceinline__ void decay(RoundedRow& P, std::uint32_t (&P_diagonal)[4], BlockSums& A, BlockRow& K_K,
-                                        BlockRow& Q_K, float beta) const {
+  __device__ __forceinline__ void decay(Rows& rows, BlockSums& A, BlockRow& K_K, BlockRow& Q_K) const {
     const int lane = hide_from_compiler(int(lane_index()));
     const float* own = columns_ + warp_ * kBlock;
     const float2 b{own[lane / 4], own[lane / 4 + 8]};
     const float2 from_anchor{tile::ex2(b.x - anchor_), tile::ex2(b.y - anchor_)};
-    const float2 beta_of_rows{__shfl_sync(kAllLanes, beta, lane / 4), __shfl_sync(kAllLanes, beta, lane / 4 + 8)};
+    const float2 beta_of_rows{__shfl_sync(kAllLanes, beta_, lane / 4), __shfl_sync(kAllLanes, beta_, lane / 4 + 8)};
     const float* columns = columns_ + lane % 4 * 2;
     BlockSums diagonal;
 #pragma unroll
     for (int c = 0; c < kBlocks; ++c) {
-      if (c < kBlocks - 1) clear_block(P[c]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (c < kBlocks - 1) rows.P[c][i] = 0;  // unless the warp has this block
+      }
       if (c < warp_ && c < kBlocks - 1) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -166,7 +202,7 @@ class GatedMatrixGroup {
 #pragma unroll
           for (int i = 0; i < 4; ++i) K_K[c][half][i] *= decays[i], Q_K[c][half][i] *= decays[i];
         }
-        pack_block(P[c], Q_K[c]);
+        delta_rule::round_block(rows.P[c], Q_K[c]);
       }
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -186,55 +222,20 @@ class GatedMatrixGroup {
         diagonal[half][i] = column <= row ? diagonal[half][i] * decay : 0.0f;
       }
     }
-    pack_block(P_diagonal, diagonal);
+    delta_rule::round_block(rows.P_diagonal, diagonal);
   }
 
-  /// Computes row `row_` of U. All warps have passed a barrier since they have used the memory of the chunk before.
-  /// @param A,K_K from decay()
-  __device__ __forceinline__ void invert(SplitRow& U, BlockSums& A, const BlockRow& K_K, float beta) const {
-    delta_rule::invert_compactly(U, blocks_, barrier_, warp_, A, K_K, beta);
-  }
-
-  /// Stores T, P and the decays. Blocks above the diagonal are not written.
-  __device__ __forceinline__ void store(const GatedMatrices& out, const SplitRow& U, const RoundedRow& P,
-                                        const std::uint32_t (&P_diagonal)[4], float2 decays) const {
-    const int unit = delta_rule::unit_of_block();
-    __nv_bfloat16* T_row = out.T.panel.data + row_ * delta_rule::kBlockElements;
-    __nv_bfloat16* P_row = out.P.data + warp_ * delta_rule::kBlockElements;
-#pragma unroll
-    for (int c = 0; c < kBlocks; ++c) {
-      if (c <= row_) {
-        stmatrix(T_row + SplitTriangle::advance(unit, c * kBlock, 0), U[c].high);
-        stmatrix(T_row + SplitTriangle::advance(unit, c * kBlock, 1), U[c].low);
-      }
-      if (c < warp_ && c < kBlocks - 1) stmatrix(P_row + SquarePanel::advance(unit, 0, c * kBlock), P[c]);
-    }
-    stmatrix(P_row + SquarePanel::advance(unit, 0, warp_ * kBlock), P_diagonal);
-    if (warp_ < 2) {
-      store_for_copies(reinterpret_cast<float2*>(warp_ == 0 ? out.from_start : out.to_end) + lane_index(), decays);
-    }
-  }
-
-  /// Makes T and P zero above the diagonal, where store() does not write.
-  __device__ __forceinline__ void clear(const GatedMatrices& out) const {
-    delta_rule::clear_upper_blocks(out, warp_);
-  }
-
- private:
-  static __device__ __forceinline__ void clear_block(std::uint32_t (&block)[4]) {
-#pragma unroll
-    for (std::uint32_t& two : block) two = 0;
-  }
-  static __device__ __forceinline__ void pack_block(std::uint32_t (&rounded)[4], const BlockSums& block) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) rounded[i] = pack(block[i / 2][i % 2 * 2], block[i / 2][i % 2 * 2 + 1]);
-  }
-
-  unsigned barrier_;
-  int warp_, row_;
-  SplitBlocks blocks_;
+  const float *beta_at_, *g_at_;
+  std::int64_t beta_step_, g_step_;  ///< from one chunk of the warpgroup to the next
+  float beta_, next_beta_;
+  Gates next_gates_;
   float* columns_;  ///< of this warp: exp(b_a - b) of positions to the left of its rows, b of its rows
   float anchor_;    ///< b_a
 };
+
+/// A block's shared memory: that of delta_rule's stages, with decays in the slots.
+/// @tparam Sharing which blocks compute
+template <class Shape, class Sharing = delta_rule::BothBlocks>
+using ClusterMemory = delta_rule::ClusterMemory<Shape, Sharing, GatedMatrices, GatedMatrixGroup>;
 
 }  // namespace tutorial::gated_delta_rule

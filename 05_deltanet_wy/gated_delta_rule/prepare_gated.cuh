@@ -37,6 +37,7 @@
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
+#include "common/device/walked_heads.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/base2.cuh"
@@ -60,6 +61,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   let_next_kernel_start();
   __shared__ float beta[kChunk], factors[kChunk], sums[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
+  if (has_been_walked(a.heads, b * a.H + h)) return;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
   const int i = int(threadIdx.x), warp = __shfl_sync(kAllLanes, i / 32, 0);

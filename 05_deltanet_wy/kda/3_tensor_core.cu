@@ -5,7 +5,7 @@
 /// state. A first kernel (prepare_decayed.cu) computes Q+, K+, K-, T and P of all chunks at once. The walk is then
 /// delta_rule's: where that has one K, this reads the state with K+, multiplies its rows by the chunk's decays, and
 /// writes with K-.
-/// Grows out of: 05_deltanet_wy/delta_rule/9_fused.cu; large step: in between would stand a preparation whose scores
+/// Grows out of: 05_deltanet_wy/delta_rule/8_fused.cu; large step: in between would stand a preparation whose scores
 /// cut a chunk at one anchor only. It is right for weak gates alone, and the anchors of pairs replace all of it.
 /// Improves on: `chunkwise` uses one CPU thread per head. A recurrence takes L steps that wait for each other; here there
 /// are L / 64.
@@ -44,6 +44,7 @@
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/parts.hpp"
+#include "common/tile/decay_rows.cuh"
 #include "common/tile/load_tile.cuh"
 #include "common/tile/requirements.hpp"
 #include "common/tile/select_shape.cuh"

@@ -19,7 +19,7 @@
 /// Two tiles take the place of T, P and K-, so three whole chunks fit into shared memory. The state decays while K+ S of
 /// the next chunk is computed.
 ///
-/// Grows out of: 05_deltanet_wy/delta_rule/10_warpgroup_chain.cu; large step: in between would stand the walk with T, P and
+/// Grows out of: 05_deltanet_wy/delta_rule/9_warpgroup_chain.cu; large step: in between would stand the walk with T, P and
 /// K- in shared memory, two chunks of them. It takes 0.102 ms for 4 x 8 x 2048 on an H200, this stage 0.095, and its
 /// preparation is not needed any more.
 /// Improves on: in `tensor_core` a warp loads, multiplies and stores, one after the other, and the state waits for three

@@ -9,8 +9,8 @@
 ///
 /// So P is one product of Q+ and K-, and A one of K+ and K-, if exp(-b_end) is multiplied into the left factor on its
 /// way to the tensor cores. exp(-b_end) is at least 1. It does no harm as long as everything stays in the range of
-/// bf16. This is the short way (chunk_anchor.cuh, which has the bound). A chunk that forgets more takes the long way with
-/// its sub-chunks (sub_chunk_anchors.cuh). Each block finds out which of the two its chunk can take.
+/// bf16. This is the short way (chunk_anchor.cuh, which has the bound). A chunk that forgets more takes the long way
+/// with its sub-chunks (sub_chunk_anchors.cuh). Each block finds out which of the two its chunk can take.
 ///
 /// All that happens where q, k and g lie in shared memory (chunk_slot.cuh): bulk copies bring them, Q+, K+ and K- take
 /// their places, and bulk copies store what the walk reads.
@@ -37,8 +37,8 @@
 /// sub-chunks have been read; U takes the place of decays and of blocks; U is there; J takes the place of K-.
 /// Fences: before bulk copies and products of the warpgroup read what threads have stored.
 /// Resources: a slot of 64 KB and 10 KB for the blocks of the inverse, so three blocks per multiprocessor.
-/// Work: 256 Dk operations per position for P and A on the short way, and two exponentials per position and column; J, R
-/// and the inverse as in prepare_updates().
+/// Work: 256 Dk operations per position for P and A on the short way, and two exponentials per position and column; J,
+/// R and the inverse as in prepare_updates().
 /// Bytes: as `two_products`, but rows that do not exist are not loaded.
 /// Bound by: the memory's bandwidth while it prepares; the chain in the walk, with many heads the bandwidth, too.
 /// Requires: what `two_products` requires, and rows of g aligned to 16 bytes.
@@ -54,13 +54,17 @@
 #include "05_deltanet_wy/kda/prepare_updates.hpp"
 #include "05_deltanet_wy/kda/store_J_and_R.cuh"
 #include "05_deltanet_wy/kda/sub_chunk_anchors.cuh"
+#include "05_deltanet_wy/kda/transition_bound.cuh"
 #include "common/device/bulk_copy.cuh"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/mbarrier.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/named_barrier.cuh"
 #include "common/device/proxy_fence.cuh"
+#include "common/device/walked_heads.cuh"
 #include "common/device/wgmma.cuh"
+#include "common/device/workspace.hpp"
 #include "common/parts.hpp"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/float_panels.cuh"
@@ -109,10 +113,10 @@ __device__ __forceinline__ void store_rows(const TensorMap& map, const PanelTile
 /// Grid (N, H, B).
 template <int kDk, bool kNormalize>
 __global__ void __launch_bounds__(kWarpgroup, 3)
-    one_anchor_kernel(Bf16Arguments a, float* all_decays, const __grid_constant__ AnchorMaps maps) {
+    one_anchor_kernel(Bf16Arguments a, PreparedUpdates out, const __grid_constant__ AnchorMaps maps) {
   __shared__ Barrier raw;
-  __shared__ int one_anchor[kWarpgroup / 32];
-  __shared__ float factors[kChunk];  // of keys
+  __shared__ int ways[kWarpgroup / 32];  // that the warps' columns allow
+  __shared__ float factors[kChunk];      // of keys
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
   const int thread = int(threadIdx.x), warp = __shfl_sync(kAllLanes, thread / 32, 0), lane = int(lane_index());
@@ -122,6 +126,9 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   const SplitBlocks blocks{behind_slot};
   const SquarePanel U[2] = {slot.U(), {behind_slot}};  // rounded, and the rounding error
   const TileOrigin origin{.position = t, .head = h, .batch = b};
+  const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
+  let_next_kernel_start();
+  if (has_been_walked(out.heads, b * a.H + h)) return;
   if (thread == 0) {
     raw.init(1);
     fence_barrier_init();
@@ -133,8 +140,9 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   raw.wait(0);
 
   if (kNormalize) find_factors(slot, warp, factors);
-  const bool is_short = decay_with_one_anchor<kNormalize>(slot, warp, one_anchor, kOfBlock, factors);
-  if (!is_short) {
+  const Way way = decay_with_anchors<kNormalize>(slot, warp, ways, kOfBlock, factors);
+  const bool is_short = way == kOneAnchor;
+  if (way == kLongWay) {
     if (kNormalize) normalize_keys(slot, warp, factors);
     decay_sub_chunk(slot, warp);
   }
@@ -143,6 +151,11 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   if (is_short) {
     scores_with_one_anchor(reinterpret_cast<WarpgroupScores&>(scores), slot.Q(), slot, warp);
     scores_with_one_anchor(reinterpret_cast<WarpgroupScores&>(A), slot.K(), slot, warp);
+  } else if (way == kTwoAnchors) {
+    scores_with_two_anchors(scores, slot.Q(), slot, warp);
+    scores_with_two_anchors(A, slot.K(), slot, warp);
+    wait_at_named_barrier(kOfBlock, kWarpgroup);  // no warp needs the keys' rows any more
+    decay_keys_to_end(slot, thread);
   } else {
     decayed_scores(scores, slot, warp, 0);
     decayed_scores(A, slot, warp, 1);
@@ -154,10 +167,8 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
 
   SplitRow blocks_of_U;
   invert_scores(blocks_of_U, blocks, kOfBlock, warp, A, beta);
-  if (thread < a.Dk) {
-    store_global(all_decays + ((std::int64_t(b) * a.H + h) * gridDim.x + n) * a.Dk + thread,
-                 slot.prepared_decays()[thread]);
-  }
+  if (thread < a.Dk) store_global(out.decays + chunk * a.Dk + thread, slot.prepared_decays()[thread]);
+  const float largest_decay = warp == 0 ? largest_of(slot.prepared_decays(), a.Dk) : 0;
   fence_async_proxy();  // the blocks, too, were stored for ldmatrix: U replaces them for products
   __syncthreads();      // U comes where the decays and the blocks lie
   if (thread == 0) {
@@ -193,22 +204,30 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   wgmma_wait<0>(J);
   wait_at_named_barrier(kOfBlock, kWarpgroup);  // no warp needs K- any more
   store_sums(slot.J(), maps.updates.J, J, warp * kBlock, rows);
+  if (out.bounds) {
+    const float bound = bound_of_rows(J, slot.K());
+    if (lane == 0) store_global(out.bounds + chunk * 4 + warp, largest_decay + bound);
+  }
   if (lane == 0) {
     commit_stores();
     wait_stores_read<0>();
   }
 }
 
-/// Starts the kernel on current_stream().
-PreparedUpdates prepare_with_one_anchor(const Bf16Arguments& a) {
-  const PreparedUpdates out = reserve_updates(a);
+}  // namespace
+
+PreparedUpdates prepare_with_one_anchor(const Bf16Arguments& a, bool with_bounds, const WalkedHeads& heads) {
+  PreparedUpdates out = reserve_updates(a);
+  out.heads = heads;
+  if (with_bounds) out.bounds = workspace<float>("kda: bounds", std::size_t(std::int64_t(a.B) * a.H * out.N * 4));
   const TensorSizes keys = tensor_sizes(a, a.Dk);
   const AnchorMaps maps{tile_map(a.q, keys, kChunk),           tile_map(a.k, keys, kChunk),
                         float_tile_map(a.g, keys, kChunk),     rows_map(out, a, out.Q, a.Dk, kChunk),
                         rows_map(out, a, out.K, a.Dk, kChunk), stored_maps(out, a)};
   const auto start = [&](auto kernel, std::size_t shared_bytes) {
-    launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kWarpgroup), shared_bytes}, a,
-           out.decays, maps);
+    LaunchConfig config(dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kWarpgroup), shared_bytes);
+    config.starts_early = heads.walked != nullptr;
+    launch(kernel, config, a, out, maps);
   };
   if (a.Dk <= 64) {
     start(a.normalize_keys ? one_anchor_kernel<64, true> : one_anchor_kernel<64, false>, kSharedBytes<64>);
@@ -217,8 +236,6 @@ PreparedUpdates prepare_with_one_anchor(const Bf16Arguments& a) {
   }
   return out;
 }
-
-}  // namespace
 
 void one_anchor(const Bf16Arguments& a) {
   const PreparedUpdates updates = prepare_with_one_anchor(a);

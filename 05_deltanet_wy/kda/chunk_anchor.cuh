@@ -10,7 +10,9 @@
 /// warpgroups, of Q+ and K-, whose left factor is multiplied by exp(-b_end) on its way to the tensor cores, and A is
 /// the same with K+. exp(-b_end) is at least 1. It does no harm as long as no number leaves the range of bf16, which is
 /// that of fp32. The bound is an exp(b_end) of at least 2^-100 in each column, which is that of 64 gates of exp(-1.08).
-/// Within it, only elements of q and k below 2^-26 can lose digits. A chunk with a column that forgets more takes the
+/// Within it, only elements of q and k below 2^-26 can lose digits.
+///
+/// A chunk with a column that forgets more may have two anchors: a middle way (half_anchors.cuh). Else it takes the
 /// long way (sub_chunk_anchors.cuh).
 ///
 /// Sources: arXiv 2510.26692, section 3.1; FlashKDA has one anchor per chunk, too, with chunks of 16 positions and
@@ -23,6 +25,7 @@
 
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda/chunk_slot.cuh"
+#include "05_deltanet_wy/kda/half_anchors.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/named_barrier.cuh"
 #include "common/device/pack.cuh"
@@ -34,9 +37,12 @@
 
 namespace tutorial::kda {
 
-/// Whether all warps allow the short way. They have passed a barrier since they said so.
-__device__ __forceinline__ bool all_allow(const int* one_anchor) {
-  return one_anchor[0] && one_anchor[1] && one_anchor[2] && one_anchor[3];
+/// How a chunk's scores are computed. One that a warp's columns allow allows those before it, too.
+enum Way { kLongWay, kTwoAnchors, kOneAnchor };
+
+/// The way that the columns of all warps allow. They have passed a barrier since they said so.
+__device__ __forceinline__ Way common_way(const int* ways) {
+  return Way(min(min(ways[0], ways[1]), min(ways[2], ways[3])));
 }
 
 /// f_t = 1 / sqrt(k_t . k_t + eps) of the warp's 16 positions. @param factors [64]
@@ -74,15 +80,16 @@ __device__ __forceinline__ void normalize_keys(const ChunkSlot<kDk>& slot, int w
   __syncwarp();
 }
 
-/// Makes Q+, K+ and K- of q, k and g. A warpgroup calls it. Sums run down a column, so each warp has 32 columns (at
-/// Dk = 64 two warps have none), and a lane has two columns of half of the chunk's positions.
-/// @param one_anchor [4] in shared memory, says for each warp whether its columns allow the short way
+/// Makes Q+, K+ and K- of q, k and g, or the rows that two anchors need. A warpgroup calls it. Sums run down a column,
+/// so each warp has 32 columns (at Dk = 64 two warps have none), and a lane has two columns of half of the chunk's
+/// positions.
+/// @param ways [4] in shared memory, says for each warp what its columns allow
 /// @param barrier a named barrier of the warpgroup's
 /// @tparam kNormalize whether to multiply keys by their factors
-/// @return whether all do. If not, nothing has changed
+/// @return what all allow. If that is the long way, nothing has changed
 template <bool kNormalize, int kDk>
-__device__ __forceinline__ bool decay_with_one_anchor(const ChunkSlot<kDk>& slot, int warp, int* one_anchor,
-                                                      unsigned barrier, const float* factors) {
+__device__ __forceinline__ Way decay_with_anchors(const ChunkSlot<kDk>& slot, int warp, int* ways, unsigned barrier,
+                                                  const float* factors) {
   constexpr int kHalf = tile::kChunk / 2, kRows = 8;  // positions of a lane; at a time
   constexpr float kLeast = -100;
   const int lane = int(lane_index()), first = lane / 16 * kHalf, column = warp * 32 + lane % 16 * 2;
@@ -95,19 +102,28 @@ __device__ __forceinline__ bool decay_with_one_anchor(const ChunkSlot<kDk>& slot
   const auto gates = [&](int t, int i) {
     return *reinterpret_cast<const float2*>(slot.g().data + (unit_of_g ^ i * 4) + (t + i) * 32);
   };
-  float2 sum{0, 0};
+  float2 sum{0, 0}, middle{0, 0};  // of the half, and of the first half of that
   if (has_columns) {
 #pragma unroll
-    for (int t = 0; t < kHalf; ++t) add_gates(sum, gates(t / kRows * kRows, t % kRows));
+    for (int t = 0; t < kHalf; ++t) {
+      if (t == kHalf / 2) middle = sum;
+      add_gates(sum, gates(t / kRows * kRows, t % kRows));
+    }
   }
   const float2 other{__shfl_xor_sync(kAllLanes, sum.x, 16), __shfl_xor_sync(kAllLanes, sum.y, 16)};
   const float2 end{sum.x + other.x, sum.y + other.y};
-  const bool allowed = __all_sync(kAllLanes, min(end.x, end.y) >= kLeast);
-  if (lane == 0) one_anchor[warp] = allowed;
+  const bool allows_two =
+      __all_sync(kAllLanes, min(min(middle.x, middle.y), min(sum.x - middle.x, sum.y - middle.y)) >= kLeast);
+  const bool allows_one = __all_sync(kAllLanes, min(end.x, end.y) >= kLeast);
+  if (lane == 0) ways[warp] = allows_one ? kOneAnchor : allows_two ? kTwoAnchors : kLongWay;
   wait_at_named_barrier(barrier, tile::kWarpgroup);
-  if (!all_allow(one_anchor)) return false;
+  const Way way = common_way(ways);
+  if (way == kLongWay) return way;
 
-  float2 b = lane < 16 ? float2{0, 0} : other;
+  // From where on rows of queries have their decays, and to where those of keys have theirs: the chunk's start and end,
+  // or the anchor of the half, from which b counts then.
+  float2 b = lane < 16 ? float2{0, 0} : other, to = end;
+  if (way == kTwoAnchors) b = {-middle.x, -middle.y}, to = {0, 0};
 #pragma unroll 1
   for (int t = 0; t < kHalf; t += kRows) {
     // All loads before all stores: the compiler cannot know that they do not overlap.
@@ -126,7 +142,7 @@ __device__ __forceinline__ bool decay_with_one_anchor(const ChunkSlot<kDk>& slot
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       add_gates(b, of_rows[i]);
-      const float2 from_start{tile::ex2(b.x), tile::ex2(b.y)}, to_end{tile::ex2(end.x - b.x), tile::ex2(end.y - b.y)};
+      const float2 from_start{tile::ex2(b.x), tile::ex2(b.y)}, to_end{tile::ex2(to.x - b.x), tile::ex2(to.y - b.y)};
       float2 of_k = unpack(k[i]);
       if constexpr (kNormalize) {
         const float factor = factors[first + t + i];
@@ -138,10 +154,12 @@ __device__ __forceinline__ bool decay_with_one_anchor(const ChunkSlot<kDk>& slot
     }
   }
   fence_async_proxy();
-  if (first > 0 || !has_columns) return true;
+  if (!has_columns) return way;
+  if (way == kTwoAnchors) put_half_decays(slot, lane / 16, column, middle, sum, other);
+  if (first > 0) return way;
   *reinterpret_cast<float2*>(slot.prepared_decays() + column) = {tile::ex2(end.x), tile::ex2(end.y)};
-  *reinterpret_cast<float2*>(slot.growths() + column) = {tile::ex2(-end.x), tile::ex2(-end.y)};
-  return true;
+  if (way == kOneAnchor) *reinterpret_cast<float2*>(slot.growths() + column) = {tile::ex2(-end.x), tile::ex2(-end.y)};
+  return way;
 }
 
 /// P or A, without scale and beta; what is above the diagonal has no meaning. A warpgroup calls it, and each warp has a

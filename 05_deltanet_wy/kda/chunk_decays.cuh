@@ -9,7 +9,8 @@
 
 namespace tutorial::kda {
 
-/// A warp brings them: four per lane, one chunk ahead of the bulk copies.
+/// A warp brings them: four per lane, one chunk ahead of the bulk copies. The kernel before may have written them, if
+/// the warp has waited for it.
 template <int kDk>
 class ChunkDecays {
  public:
@@ -28,7 +29,7 @@ class ChunkDecays {
 
  private:
   __device__ __forceinline__ void load() {
-    if (column_ < stride_) next_ = load_global(reinterpret_cast<const float4*>(from_));
+    if (column_ < stride_) next_ = load_for_update(reinterpret_cast<const float4*>(from_));
   }
 
   int column_, left_, stride_;

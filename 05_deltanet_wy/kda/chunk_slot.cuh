@@ -48,6 +48,13 @@ struct ChunkSlot {
   /// exp(-b_end) of the chunk, [kDk], on the short way.
   __device__ __forceinline__ float* growths() const { return growths(0); }
 
+  /// With two anchors, the decays from the chunk's start to that of half h, [kDk],
+  __device__ __forceinline__ float* from_start(int h) const { return decays(h); }
+  /// from that of half h to the chunk's end,
+  __device__ __forceinline__ float* to_end(int h) const { return decays(2 + h); }
+  /// and from the anchor of the first half to that half's end (0), and on to the anchor of the second half (1).
+  __device__ __forceinline__ float* between(int i) const { return growths(2 + i); }
+
   /// exp(b_e) of sub-chunk r, [kDk].
   __device__ __forceinline__ float* decays(int r) const { return floats(3 * kTile + r * kOfSubChunk); }
   /// exp(-b_e) of sub-chunk r, [kDk]; 0 where own_scores() has the column's part of the scores.

@@ -6,7 +6,8 @@
 
 namespace tutorial::kda {
 
-using delta_rule::Matrix, delta_rule::Vector, delta_rule::read_rows, delta_rule::write_rows;
+using delta_rule::Chunk, delta_rule::Matrix, delta_rule::Vector;
+using delta_rule::read_rows, delta_rule::write_rows;
 
 inline constexpr int kSubChunk = 16;      ///< positions
 inline constexpr double kLeastG = -1000;  ///< exp of it is 0 in double, too: sums stay finite and keep their digits

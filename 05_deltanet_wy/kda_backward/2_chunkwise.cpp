@@ -75,21 +75,22 @@ void add_adjoint(Matrix& dX, Matrix& dK, const Matrix& Y, const Matrix& X, const
   }
 }
 
-/// A chunk, for both walks: the positions from t on.
-struct Chunk {
-  Matrix Q, K, b, from_start, to_end, KK, R, v_new;
-  Vector beta, factors;  // of the keys
+/// What the positions of a chunk are, for both walks.
+struct ChunkOf : Chunk {
+  Vector factors;  // of the keys
+  Matrix sums, from_start, to_end, KK, R, v_new;
 
-  Chunk(const FloatBackwardArguments& a, int batch, int h, int t, const Matrix& S) {
+  ChunkOf(const FloatBackwardArguments& a, int b, int h, int t, const Matrix& S) {
     const int C = std::min(a.C, a.L - t);
-    Q = read_rows(a.q, batch, h, t, C, a.Dk), K = read_rows(a.k, batch, h, t, C, a.Dk);
-    factors = Vector::Ones(C), beta = read_rows(a.beta, batch, h, t, C, 1);
+    Q = read_rows(a.q, b, h, t, C, a.Dk), K = read_rows(a.k, b, h, t, C, a.Dk);
+    V = read_rows(a.v, b, h, t, C, a.Dv), beta = read_rows(a.beta, b, h, t, C, 1);
+    factors = Vector::Ones(C);
     if (a.normalize_keys) factors = (K.rowwise().squaredNorm().array() + double(delta_rule::kKeyEps)).rsqrt();
     K = factors.asDiagonal() * K;
-    b = running_sums(read_rows(a.g, batch, h, t, C, a.Dk));
-    from_start = decays(b), to_end = decays(-(b.rowwise() - b.row(C - 1)));
-    KK = lower<false>(decayed_products(K, K, b));
-    R = read_rows(a.v, batch, h, t, C, a.Dv) - K.cwiseProduct(from_start) * S;
+    sums = running_sums(read_rows(a.g, b, h, t, C, a.Dk));
+    from_start = decays(sums), to_end = decays(-(sums.rowwise() - sums.row(C - 1)));
+    KK = lower<false>(decayed_products(K, K, sums));
+    R = V - K.cwiseProduct(from_start) * S;
     v_new = (beta.asDiagonal() * KK).eval().triangularView<Eigen::UnitLower>().solve(beta.asDiagonal() * R);
   }
   /// The state after the chunk, with what its first `count` positions write.
@@ -107,10 +108,10 @@ Eigen::Index count_of_writers(const FloatBackwardArguments& a, int t, Eigen::Ind
 /// The gradients of the chunk that begins at position t. dS is that of the state after it, then of the state before it.
 /// @param dg that of the position after the chunk, then of its first
 void backwards(const FloatBackwardArguments& a, int b, int h, int t, const Matrix& S, Matrix& dS, Vector& dg) {
-  const Chunk x(a, b, h, t, S);
+  const ChunkOf x(a, b, h, t, S);
   const int C = int(x.beta.size());
   const Matrix dO = double(a.scale) * read_rows(a.d_o, b, h, t, C, a.Dv);
-  const Matrix P = decayed_products(x.Q, x.K, x.b), A = x.beta.asDiagonal() * x.KK;
+  const Matrix P = decayed_products(x.Q, x.K, x.sums), A = x.beta.asDiagonal() * x.KK;
   const Matrix dv_new = P.transpose() * dO + x.K.cwiseProduct(x.to_end) * dS;
   const Matrix E = A.transpose().triangularView<Eigen::UnitUpper>().solve(dv_new), dV = x.beta.asDiagonal() * E;
   const Matrix Y = lower<false>(dO * x.v_new.transpose()), Z = -lower<false>(dV * x.v_new.transpose());
@@ -118,8 +119,8 @@ void backwards(const FloatBackwardArguments& a, int b, int h, int t, const Matri
   Matrix dQ = x.from_start.cwiseProduct(dO * S.transpose());
   Matrix reading = -x.from_start.cwiseProduct(dV * S.transpose());   // dK_x
   Matrix writing = x.to_end.cwiseProduct(x.v_new * dS.transpose());  // dK_k
-  add_adjoint(dQ, writing, Y, x.Q, x.K, x.b);
-  add_adjoint(reading, writing, Z, x.K, x.K, x.b);
+  add_adjoint(dQ, writing, Y, x.Q, x.K, x.sums);
+  add_adjoint(reading, writing, Z, x.K, x.K, x.sums);
   Matrix sums = x.Q.cwiseProduct(dQ) + x.K.cwiseProduct(reading);
   const Eigen::Index writers = count_of_writers(a, t, C);
   sums.topRows(writers) -= x.K.cwiseProduct(writing).topRows(writers);
@@ -150,7 +151,7 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
   // Before each chunk, and what of the final state has passed a gate.
   std::vector<Matrix> states{start_of(a, a.initial_state, b, h)};
   for (int t = 0; t < a.L; t += a.C) {
-    const Chunk x(a, b, h, t, states.back());
+    const ChunkOf x(a, b, h, t, states.back());
     states.push_back(x.after(states.back(), count_of_writers(a, t, x.beta.size())));
   }
   Matrix dS = start_of(a, a.dfinal_state, b, h);

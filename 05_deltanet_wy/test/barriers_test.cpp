@@ -18,28 +18,27 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "block_inverse", "05_deltanet_wy/delta_rule/6_block_inverse.cu", 80, 16},
     {"delta_rule", "tensor_core", "05_deltanet_wy/chunk/prepare.cu", 16, 16},
     {"delta_rule", "tensor_core", "05_deltanet_wy/delta_rule/7_tensor_core.cu", 80, 16},
-    {"delta_rule", "split_inverse", "05_deltanet_wy/delta_rule/8_split_inverse.cu", 80, 16},
-    {"delta_rule", "fused", "05_deltanet_wy/delta_rule/9_fused.cu", 16, 16, 130},
+    {"delta_rule", "fused", "05_deltanet_wy/delta_rule/8_fused.cu", 16, 16, 130},
     {"delta_rule", "specialized_warps", "common/device/block_barrier.cuh", 16, 16, 330},
-    {"delta_rule", "warpgroup_chain", "05_deltanet_wy/delta_rule/10_warpgroup_chain.cu", 64, 64, 390, "", "",
+    {"delta_rule", "warpgroup_chain", "05_deltanet_wy/delta_rule/9_warpgroup_chain.cu", 64, 64, 390, "", "",
      "output_empty"},
-    {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/11_scores_in_walk.cu", 64, 64, 390, "", "",
+    {"delta_rule", "scores_in_walk", "05_deltanet_wy/delta_rule/10_scores_in_walk.cu", 64, 64, 390, "", "",
      "output_empty"},
     {"delta_rule", "one_kernel", "05_deltanet_wy/delta_rule/dispatch/one_kernel.cu", 64, 64, 450, "", "",
      "output_empty"},
     {"delta_rule", "one_kernel", "05_deltanet_wy/delta_rule/dispatch/one_kernel.cuh", 64, 64, 450},
     {"delta_rule", "one_kernel", "05_deltanet_wy/chunk/matrices.cuh", 64, 64, 200},
-    {"delta_rule", "cluster", "05_deltanet_wy/delta_rule/12_cluster.cu", 64, 64, 850, "", "", "output_empty"},
+    {"delta_rule", "cluster", "05_deltanet_wy/delta_rule/11_cluster.cu", 64, 64, 850, "", "", "output_empty"},
     {"delta_rule", "cluster", "05_deltanet_wy/chunk/cluster_memory.cuh", 64, 64, 850},
-    {"delta_rule", "three_blocks", "05_deltanet_wy/delta_rule/13_three_blocks.cu", 64, 64, 850, "", "", "output_empty"},
+    {"delta_rule", "three_blocks", "05_deltanet_wy/delta_rule/12_three_blocks.cu", 64, 64, 850, "", "", "output_empty"},
     {"delta_rule", "three_blocks", "05_deltanet_wy/chunk/pass_matrices_on.cuh", 64, 64, 850},
-    // When a chain comes to its wait for Q and K, others have waited for the same tiles: the warps that compute T, and the
-    // chain that computed P.
+    // When a chain comes to its wait for Q and K, others have waited for the same tiles: the warps that compute T, and
+    // the chain that computed P.
     {"delta_rule", "one_block", "05_deltanet_wy/delta_rule/dispatch/one_block.cu", 64, 64, 450, "", "",
      "^      ring.wait\\(barriers.full\\)"},
     {"delta_rule", "one_block", "05_deltanet_wy/delta_rule/dispatch/one_block.cuh", 64, 64, 450},
     // Two segments of five chunks, then seven segments.
-    {"delta_rule", "segments", "05_deltanet_wy/delta_rule/14_segments.cu", 64, 64, 600, "",
+    {"delta_rule", "segments", "05_deltanet_wy/delta_rule/13_segments.cu", 64, 64, 600, "",
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
     {"delta_rule", "segments", "05_deltanet_wy/chunk/segment_maps.cuh", 64, 64, 800},
     {"delta_rule", "segments", "05_deltanet_wy/chunk/prepare_inverses.cu", 64, 64, 200},
@@ -75,7 +74,7 @@ constexpr KernelWithBarriers kKernels[] = {
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
     {"gated_delta_rule", "cluster", "05_deltanet_wy/gated_delta_rule/dispatch/cluster.cu", 64, 64, 850, "", "",
      "output_empty"},
-    {"gated_delta_rule", "cluster", "05_deltanet_wy/gated_delta_rule/gated_cluster.cuh", 64, 64, 850},
+    {"gated_delta_rule", "cluster", "05_deltanet_wy/chunk/cluster_memory.cuh", 64, 64, 850},
     {"gated_delta_rule", "three_blocks", "05_deltanet_wy/gated_delta_rule/4_three_blocks.cu", 64, 64, 850, "", "",
      "output_empty"},
     {"gated_delta_rule", "cluster", "05_deltanet_wy/chunk/warpgroup_inverse.cuh", 64, 64, 200},
@@ -90,15 +89,23 @@ constexpr KernelWithBarriers kKernels[] = {
     // The warp of dg is never a pair behind, and the emulator's copies do not overtake ordinary loads.
     {"gated_delta_rule --backward", "warpgroups", "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroups.cu", 64,
      64, 600, "", "EMULATOR_MULTIPROCESSORS=1", "products_empty|fence_async_proxy"},
-    // With the gates that are drawn no chunk takes the long way. A product ends for all warps at once.
-    // Gates of which one anchor cannot have a whole chunk: its sub-chunks have anchors of their own. The stage has a fence of
-    // its own behind the last one of decay_to_ends().
+    // With the gates that are drawn no chunk takes the long way. A product ends for all warps at once. Gates of which
+    // one anchor cannot have a whole chunk: its sub-chunks have anchors of their own. The stage has a fence of its own
+    // behind the last one of decay_to_ends().
     {"kda", "one_anchor", "05_deltanet_wy/kda/sub_chunk_anchors.cuh", 64, 64, 0, "", "", "^  fence_async_proxy\\(\\);$",
      kStrongGates},
     {"kda", "cluster", "05_deltanet_wy/kda/sub_chunk_anchors.cuh", 64, 64, 0, "", "", nullptr, kStrongGates},
-    {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 0, "", "", nullptr, kStrongGates},
+    {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 0, "", "", "^    wait_at_named", kStrongGates},
     {"kda", "two_products", "05_deltanet_wy/kda/prepare_updates.cu", 64, 64, 200},
     {"kda", "two_products", "05_deltanet_wy/kda/4_two_products.cu", 64, 64, 390, "", "", "output_empty"},
+    // Gates of which two anchors can have a chunk, and what is there for them.
+    {"kda --gates bounded", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 200, "", "",
+     "__syncthreads|fence_async_proxy|^  wait_at_named"},
+    {"kda --gates bounded", "cluster", "05_deltanet_wy/kda/half_anchors.cuh", 64, 64, 200},
+    {"kda --gates bounded", "cluster", "05_deltanet_wy/kda/dispatch/cluster.cuh", 64, 64, 850, "", "",
+     "output_empty|is_own|empty\\[kPeerSlot\\]|fence_async_proxy|kOfInverse"},
+    {"kda", "segments", "05_deltanet_wy/kda/dispatch/segments.cu", 64, 64, 600, "", "EMULATOR_MULTIPROCESSORS=2",
+     "output_empty"},
     {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 200, "", "",
      "^    __syncthreads|wait_at_named_barrier"},
     // The other block would have to be two chunks ahead; with the gates that are drawn no chunk takes the long way; the

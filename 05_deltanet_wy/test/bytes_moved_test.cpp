@@ -36,7 +36,7 @@ TEST(MovedTest, IsWhatIsCounted) {
         expect_counted(stage, tensors.call());
         expect_counted(stage, tensors.graph_call());
       }
-      EXPECT_EQ(stated, definition == &normalized_operator() ? 5 : Dk > 128 ? 8 : 15);
+      EXPECT_EQ(stated, definition == &normalized_operator() ? 5 : Dk > 128 ? 7 : 14);
     }
   }
 }

@@ -6,6 +6,7 @@
 
 #include "05_deltanet_wy/chunk/prepare_inverses.hpp"
 #include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
 #include "common/device/device.hpp"
 #include "common/test/on_card.hpp"

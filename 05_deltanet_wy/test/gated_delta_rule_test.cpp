@@ -49,10 +49,10 @@ constexpr int kWithoutTensorCores = 4, kOnCpu = 2;
 
 /// Stages that support a width of the tensor cores: all, unless the GPU is older than Hopper.
 int all_stages(std::int64_t Dk = 128) {
-  return warpgroup_products_missing().empty() && Dk <= 128 ? 8 : 5;
+  return warpgroup_products_missing().empty() && Dk <= 128 ? 9 : 5;
 }
 
-/// The same if keys are to be normalised, which `cluster` and `three_blocks` do not do.
+/// The same if keys are to be normalised, which `cluster`, `zero_starts` and `three_blocks` do not do.
 int normalizing_stages() {
   return std::min(all_stages(), 6);
 }

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "05_deltanet_wy/chunk/cpu_chunks.hpp"
+#include "05_deltanet_wy/chunk/write_vectors.hpp"
 #include "05_deltanet_wy/delta_rule/chunk_vectors.hpp"
 #include "05_deltanet_wy/test/rounding.hpp"
 #include "05_deltanet_wy/test/stages.hpp"

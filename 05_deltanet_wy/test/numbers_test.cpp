@@ -32,7 +32,7 @@ TEST(NumbersTest, KeysThatAreAlike) {
   }
 }
 
-// Why T is split: with one key throughout, tensor_core is wrong where split_inverse and all after it are not.
+// Why T is split: with one key throughout, tensor_core is wrong where fused and all after it are not.
 TEST(NumbersTest, SplittingTMendsARepeatedKey) {
   Problem problem = drawn(1, 1, 512, 64, 64);
   correlate(problem, 1);
@@ -47,8 +47,8 @@ TEST(NumbersTest, SplittingTMendsARepeatedKey) {
     return std::max(of_o, of_state);
   };
   EXPECT_GT(error("tensor_core"), 0.1);
-  for (const char* stage : {"split_inverse", "fused", "warpgroup_chain", "scores_in_walk", "cluster", "three_blocks",
-                            "segments", "specialized_warps", "one_kernel", "one_block", "dispatch"}) {
+  for (const char* stage : {"fused", "warpgroup_chain", "scores_in_walk", "cluster", "three_blocks", "segments",
+                            "specialized_warps", "one_kernel", "one_block", "dispatch"}) {
     if (!why_not(delta_rule_operator(), find_stage(delta_rule_operator(), stage), problem).empty()) continue;
     EXPECT_LT(error(stage), 3e-2) << stage;
   }
@@ -216,7 +216,6 @@ TEST(NumbersTest, MemoryIsThatOfVectorsAndStates) {
   for (const auto& [L, N] : {std::pair<std::int64_t, std::int64_t>{64, 1}, {65, 2}}) {
     const std::int64_t prepared = 3 * 10 * 16 * 16 * 2 + 64 * 4;  // a chunk's T, twice, and P, ten blocks each, and f
     EXPECT_EQ(bytes("tensor_core", L, 64), 6 * N * (prepared + 2 * (64 * (16 + 2 * 32) + 16 * 32)));
-    EXPECT_EQ(bytes("split_inverse", L, 64), bytes("tensor_core", L, 64));
     for (const char* stage : {"fused", "specialized_warps", "dispatch"})
       EXPECT_EQ(bytes(stage, L, 64), 6 * N * prepared);
   }
@@ -245,7 +244,7 @@ TEST(NumbersTest, WhatIsUnsupportedIsNamed) {  // and asked for before there are
   }
   EXPECT_NE(unsupported("chunk_gpu", with("C", 65)), "");
   EXPECT_EQ(unsupported("recurrent_gpu", with("C", 65)), "");
-  for (const char* stage : {"tensor_core", "split_inverse", "fused", "specialized_warps"}) {
+  for (const char* stage : {"tensor_core", "fused", "specialized_warps"}) {
     EXPECT_EQ(unsupported(stage, with("C", 65)), "") << stage;
     for (const std::int64_t width : {16, 80, 256})
       EXPECT_EQ(unsupported(stage, with("Dk", width)), "") << stage << width;

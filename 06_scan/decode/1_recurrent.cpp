@@ -57,11 +57,6 @@ void recurrent(const FloatArguments& a) {
   }
 }
 
-template void recurrent<Rule::simple_gla>(const FloatArguments&);
-template void recurrent<Rule::gla>(const FloatArguments&);
-template void recurrent<Rule::delta_rule>(const FloatArguments&);
-template void recurrent<Rule::normalized>(const FloatArguments&);
-template void recurrent<Rule::gated_delta_rule>(const FloatArguments&);
-template void recurrent<Rule::kda>(const FloatArguments&);
+TUTORIAL_DECODE_WITH_ALL_RULES(recurrent, FloatArguments);
 
 }  // namespace tutorial::decode

@@ -72,11 +72,6 @@ void prefill(const Bf16Arguments& a) {
   }
 }
 
-template void prefill<Rule::simple_gla>(const Bf16Arguments&);
-template void prefill<Rule::gla>(const Bf16Arguments&);
-template void prefill<Rule::delta_rule>(const Bf16Arguments&);
-template void prefill<Rule::normalized>(const Bf16Arguments&);
-template void prefill<Rule::gated_delta_rule>(const Bf16Arguments&);
-template void prefill<Rule::kda>(const Bf16Arguments&);
+TUTORIAL_DECODE_WITH_ALL_RULES(prefill, Bf16Arguments);
 
 }  // namespace tutorial::decode

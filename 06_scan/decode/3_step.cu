@@ -119,11 +119,6 @@ void step(const Bf16Arguments& a) {
   });
 }
 
-template void step<Rule::simple_gla>(const Bf16Arguments&);
-template void step<Rule::gla>(const Bf16Arguments&);
-template void step<Rule::delta_rule>(const Bf16Arguments&);
-template void step<Rule::normalized>(const Bf16Arguments&);
-template void step<Rule::gated_delta_rule>(const Bf16Arguments&);
-template void step<Rule::kda>(const Bf16Arguments&);
+TUTORIAL_DECODE_WITH_ALL_RULES(step, Bf16Arguments);
 
 }  // namespace tutorial::decode

@@ -171,11 +171,6 @@ void step_in_registers(const Bf16Arguments& a) {
   });
 }
 
-template void step_in_registers<Rule::simple_gla>(const Bf16Arguments&);
-template void step_in_registers<Rule::gla>(const Bf16Arguments&);
-template void step_in_registers<Rule::delta_rule>(const Bf16Arguments&);
-template void step_in_registers<Rule::normalized>(const Bf16Arguments&);
-template void step_in_registers<Rule::gated_delta_rule>(const Bf16Arguments&);
-template void step_in_registers<Rule::kda>(const Bf16Arguments&);
+TUTORIAL_DECODE_WITH_ALL_RULES(step_in_registers, Bf16Arguments);
 
 }  // namespace tutorial::decode

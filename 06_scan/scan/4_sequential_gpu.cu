@@ -25,6 +25,7 @@
 #include "06_scan/scan.hpp"
 #include "06_scan/scan/backwards.hpp"
 #include "06_scan/scan/gate_gradient.hpp"
+#include "06_scan/scan_backward.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 

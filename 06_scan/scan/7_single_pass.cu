@@ -30,8 +30,8 @@
 
 #include "06_scan/affine.hpp"
 #include "06_scan/scan.hpp"
-#include "06_scan/scan/channel_per_block.hpp"
 #include "06_scan/scan/look_back.cuh"
+#include "06_scan/scan/look_back_tiles.hpp"
 #include "06_scan/scan/warp_scan.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"

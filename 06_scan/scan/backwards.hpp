@@ -4,6 +4,7 @@
 /// after it. A view whose stride over time is negative reads a sequence from its end, so the same kernels compute it.
 
 #include "06_scan/scan.hpp"
+#include "06_scan/scan_backward.hpp"
 
 namespace tutorial::scan {
 

@@ -4,6 +4,7 @@
 
 #include "06_scan/affine.hpp"
 #include "06_scan/scan.hpp"
+#include "06_scan/scan_backward.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"

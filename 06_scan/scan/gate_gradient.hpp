@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "06_scan/scan.hpp"
+#include "06_scan/scan_backward.hpp"
 
 namespace tutorial::scan {
 

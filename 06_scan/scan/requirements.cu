@@ -3,9 +3,9 @@
 #include <climits>
 
 #include "06_scan/affine.hpp"
-#include "06_scan/scan/channel_per_block.hpp"
 #include "06_scan/scan/gate_gradient.hpp"
 #include "06_scan/scan/look_back.cuh"
+#include "06_scan/scan/look_back_tiles.hpp"
 #include "06_scan/scan/tree.hpp"
 #include "common/ceil_div.hpp"
 #include "common/parallel.hpp"

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "06_scan/scan.hpp"
+#include "06_scan/scan_backward.hpp"
 
 namespace tutorial::scan {
 

@@ -3,6 +3,7 @@
 
 #include "06_scan/scan.hpp"
 #include "06_scan/scan/requirements.hpp"
+#include "06_scan/scan_backward.hpp"
 #include "06_scan/test/stages.hpp"
 
 namespace tutorial::scan {

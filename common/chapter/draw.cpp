@@ -35,6 +35,16 @@ Draw logsigmoid(double divisor) {
       [=](const Random& random, std::uint64_t i) { return -std::log1p(std::exp(-random.normal(i))) / divisor; });
 }
 
+const std::map<std::string, Draw>& gate_draws() {
+  static const std::map<std::string, Draw> draws{
+      {"usual", logsigmoid()},
+      {"weak",
+       each([](const Random& random, std::uint64_t i) { return -std::log1p(std::exp(-random.normal(i) - 5)); })},
+      {"bounded", each([](const Random& random, std::uint64_t i) { return -5 / (1 + std::exp(-random.normal(i))); })},
+      {"open", each([](const Random&, std::uint64_t) { return 0.0; })}};
+  return draws;
+}
+
 Draw unit_rows() {
   return [](const Random& random, const Sizes&, Tensor& tensor) {
     const auto elements = tensor.elements<float>();

@@ -3,6 +3,7 @@
 /// How the random inputs of operators are drawn.
 
 #include <functional>
+#include <map>
 #include <string>
 
 #include "common/chapter/sizes.hpp"
@@ -21,6 +22,9 @@ Draw normal(double deviation = 1);
 Draw uniform(double low, double high);
 /// log(sigmoid(standard normal)) / divisor: the natural logarithm of a gate, negative.
 Draw logsigmoid(double divisor = 1);
+/// How the logarithms of gates are drawn under the names of --gates, from a standard normal x: `usual` logsigmoid(x),
+/// `weak` logsigmoid(x + 5), `bounded` -5 sigmoid(x); and `open`, gates of 1 that forget nothing.
+const std::map<std::string, Draw>& gate_draws();
 /// Standard normal, then each row of the innermost dimension scaled to length 1.
 Draw unit_rows();
 /// Whole numbers, uniform in low..(the size named by `symbol`), both included. Drawing throws std::out_of_range where

@@ -26,6 +26,7 @@ struct Input {
   std::string name = {};  ///< also its name in files
   Dims dims = {};
   Draw draw = {};             ///< none: absent unless a file gives it; the input must then be optional
+  bool gate = false;          ///< natural logarithms of gates, which --gates may draw in another way
   Dtype dtype = Dtype::fp32;  ///< fp32 or int32
   bool optional = false;      ///< stages can do without it; it is not drawn where a file gives other inputs
   bool bf16 = true;           ///< bf16 stages take it in bf16, and a drawn one is rounded to bf16 for all stages

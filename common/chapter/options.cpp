@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "common/chapter/draw.hpp"
 #include "common/device/trace.hpp"
 #include "common/error.hpp"
 #include "common/random.hpp"
@@ -125,7 +126,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   Options options;
   FormFlags forms;
   std::map<std::string, std::string> sizes;
-  std::string scale, seed, repeat, warmup, as, layout, input, output, weights, traced, traced_blocks;
+  std::string gates, scale, seed, repeat, warmup, as, layout, input, output, weights, traced, traced_blocks;
 
   CLI::App app(chapter.name() + ": " + chapter.title() + ".\nRuns every stage, checks it and times it.");
   app.add_option("--operator", options.operator_name, "run this operator alone")->type_name("NAME");
@@ -147,6 +148,8 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   }
   app.add_option("--scale", scale, "what multiplies q, where an operator takes a scale")->type_name("X");
   app.add_option("--seed", seed, "of the random inputs; a fresh one is drawn and printed otherwise")->type_name("N");
+  app.add_option("--gates", gates, "draw gates that forget more or less: usual, weak, bounded or open")
+      ->type_name("NAME");
   app.add_option("--repeat", repeat, "timed runs of each stage")->type_name("N");
   app.add_option("--warmup", warmup, "runs before those")->type_name("N");
   app.add_flag("--cpu-only", options.cpu_only, "skip the stages that need a GPU");
@@ -203,6 +206,12 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   options.seed = app.count("--seed") == 0
                      ? fresh_seed()
                      : parse_number<std::uint64_t>("--seed", seed, 0, std::numeric_limits<std::uint64_t>::max());
+  if (app.count("--gates") > 0) {
+    if (!gate_draws().contains(gates)) {
+      throw UsageError(fmt::format("--gates: '{}' is not usual, weak, bounded or open", gates));
+    }
+    options.gates = gates;
+  }
   if (app.count("--as") > 0) options.as = parse_capability("--as", as);
   if (app.count("--layout") > 0) {
     if (layout != "bhld" && layout != "blhd") {

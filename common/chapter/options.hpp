@@ -26,6 +26,7 @@ struct Options {
   Sizes sizes;  ///< those that were given
   std::optional<double> scale;
   std::uint64_t seed = 0;  ///< fresh unless given
+  std::string gates;       ///< a name of gate_draws(); empty: as operators draw them
   std::optional<int> repeat;
   std::optional<int> warmup;
   bool cpu_only = false;

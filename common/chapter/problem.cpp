@@ -267,6 +267,9 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
   bool any = false;
   for (const Input& spec : definition.inputs()) {
     if (const SafetensorsFile* file = files.of(spec)) {
+      if (spec.gate && !request.gates.empty()) {
+        throw UsageError(fmt::format("--gates: {} has {}", file->path().string(), spec.name));
+      }
       take_shape(definition, spec, *file, request.heads_inside, known, problem);
       any = true;
     } else if (!spec.draw && !spec.optional) {
@@ -356,7 +359,8 @@ void load_inputs(const Operator& definition, const ProblemRequest& request, Prob
       problem.from_file = problem.from_file || rounds;
     } else if (spec.draw && !(spec.optional && files.input)) {
       Tensor tensor(spec.dtype, shape_of(spec.dims, problem.sizes));
-      spec.draw(Random(problem.seed, spec.name), problem.sizes, tensor);
+      const Draw& draw = spec.gate && !request.gates.empty() ? gate_draws().at(request.gates) : spec.draw;
+      draw(Random(problem.seed, spec.name), problem.sizes, tensor);
       if (rounds) round_to_bf16(tensor);
       problem.inputs.insert_or_assign(spec.name, std::move(tensor));
     }

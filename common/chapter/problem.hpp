@@ -20,6 +20,7 @@ struct ProblemRequest {
   Sizes sizes = {};                         ///< those given by options
   std::optional<double> scale = {};         ///< --scale
   std::uint64_t seed = 0;                   ///< of what is drawn
+  std::string gates = {};                   ///< --gates, a name of gate_draws(); empty: as the operator draws them
   std::filesystem::path input_file = {};    ///< --input; empty: all inputs are drawn
   std::filesystem::path weights_file = {};  ///< --weights
   bool modest = false;                      ///< default sizes for the emulator or the CPU alone

@@ -103,6 +103,7 @@ void Report::begin_operator(const OperatorResult& result, const ProblemRequest& 
   if (definition.takes_scale()) problem += fmt::format("scale={:.6g} ", result.scale);
   for (const auto& [name, value] : result.parameters) problem += fmt::format("{}={:.6g} ", name, value);
   problem += fmt::format(" seed {}", result.seed);
+  if (!request.gates.empty()) problem += fmt::format("  {} gates", request.gates);
   if (result.heads_inside) problem += "  in memory [B, L, H, D]";
   if (!request.input_file.empty()) problem += "  inputs from " + request.input_file.string();
   if (!request.weights_file.empty()) problem += "  weights from " + request.weights_file.string();

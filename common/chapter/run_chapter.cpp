@@ -220,13 +220,8 @@ bool run_chapter(const Chapter& chapter, const Options& options) {
   settings.trace_blocks = options.trace_blocks;
   const bool modest = kEmulated || options.cpu_only;
   for (Task& task : tasks) {
-    task.request = {options.sizes,
-                    options.scale,
-                    options.seed,
-                    options.input,
-                    options.weights,
-                    modest,
-                    options.heads_inside.value_or(false)};
+    task.request = {options.sizes, options.scale,   options.seed, options.gates,
+                    options.input, options.weights, modest,       options.heads_inside.value_or(false)};
     task.problem = plan_problem(*task.definition, task.request);
     check_chunk(task);
   }

@@ -94,6 +94,11 @@ void check_used(const Selection& selection, const Options& options) {
     require(any(uses), option);
   }
   require(!options.scale || any([](const Task& task) { return task.definition->takes_scale(); }), "--scale");
+  require(options.gates.empty() || any([](const Task& task) {
+            const auto& inputs = task.definition->inputs();
+            return std::any_of(inputs.begin(), inputs.end(), [](const Input& input) { return input.gate; });
+          }),
+          "--gates");
   require(!options.heads_inside || any([](const Task& task) {
     const auto& inputs = task.definition->inputs();
     return std::any_of(inputs.begin(), inputs.end(), [](const Input& input) { return has_positions(input.dims); });

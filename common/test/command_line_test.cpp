@@ -199,7 +199,7 @@ TEST(CommandLine, HelpNamesEveryOption) {
   for (const char* option :
        {"--operator", "--stage",   "--list",  "-B,--batch", "-H,--heads", "-L,--length", "--key-dim",  "--value-dim",
         "--chunk",    "--prompt",  "--scale", "--seed",     "--repeat",   "--warmup",    "--cpu-only", "--input",
-        "--output",   "--weights", "--json",  "--no-decay", "--weigh",    "--as",        "--layout"}) {
+        "--output",   "--weights", "--json",  "--no-decay", "--weigh",    "--as",        "--layout",   "--gates"}) {
     EXPECT_NE(result.out.find(option), std::string::npos) << option;
   }
 }
@@ -213,6 +213,21 @@ TEST(CommandLine, SeedIsFreshAndPrinted) {
   const std::vector<std::string> arguments{"--operator=running_sum", "--stage=plain", "-L5", "--repeat=1"};
   const std::string first = seed_of(run(arguments).out);
   EXPECT_NE(first, seed_of(run(arguments).out));
+}
+
+TEST(CommandLine, GatesAreDrawnAsAskedFor) {
+  const std::vector<std::string> arguments{"--operator=running_sum", "--stage=plain", "-L5", "--repeat=1", "--seed=1"};
+  EXPECT_EQ(run(arguments).out.find(" gates"), std::string::npos);
+  for (const char* gates : {"usual", "weak", "bounded", "open"}) {
+    std::vector<std::string> all = arguments;
+    all.push_back(std::string("--gates=") + gates);
+    const ProcessResult result = run(all);
+    EXPECT_EQ(result.status, 0) << result.out << result.error;
+    EXPECT_NE(result.out.find(std::string("seed 1  ") + gates + " gates\n"), std::string::npos) << result.out;
+  }
+  EXPECT_EQ(usage_error({"--gates", "strong"}), "--gates: 'strong' is not usual, weak, bounded or open");
+  EXPECT_EQ(usage_error({"--gates", ""}), "--gates: '' is not usual, weak, bounded or open");
+  EXPECT_EQ(usage_error({"--operator", "scaling", "--gates", "weak"}), "--gates: of no use to scaling");
 }
 
 TEST(CommandLine, BadNumbers) {

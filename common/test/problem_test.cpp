@@ -26,6 +26,7 @@ Operator attention() {
       .input({.name = "g",
               .dims = {"B", "H", "L"},
               .draw = logsigmoid(),
+              .gate = true,
               .bf16 = false,
               .valid = [](double g, const Sizes&) { return g <= 0; },
               .requirement = "must be at most 0"})
@@ -131,6 +132,18 @@ TEST(Problem, FilesSetSizesAndValues) {
   EXPECT_EQ(problem.inputs.find("lengths")->second.elements<std::int32_t>()[0], 5);
   EXPECT_FALSE(problem.inputs.contains("other"));
   EXPECT_EQ(make_problem(attention(), {.scale = 2, .input_file = file.path()}).scale, 2);
+}
+
+TEST(Problem, GatesByName) {
+  const Problem open = make_problem(attention(), {.seed = 1, .gates = "open", .modest = true});
+  const Problem usual = make_problem(attention(), {.seed = 1, .gates = "usual", .modest = true});
+  const Problem drawn = make_problem(attention(), {.seed = 1, .modest = true});
+  EXPECT_EQ(open.inputs.find("g")->second.value(5), 0);
+  EXPECT_EQ(usual.inputs.find("g")->second.value(5), drawn.inputs.find("g")->second.value(5));
+  EXPECT_EQ(open.inputs.find("q")->second.value(5), drawn.inputs.find("q")->second.value(5));
+  InputFile file;
+  file.add("q", Dtype::fp32, {1, 2, 4, 3}).add("k", Dtype::fp32, {1, 2, 6, 3}).add("g", Dtype::fp32, {1, 2, 4}, -1);
+  EXPECT_EQ(error_of({.gates = "weak", .input_file = file.write()}), "--gates: " + file.path() + " has g");
 }
 
 TEST(Problem, ShapesMustAgree) {

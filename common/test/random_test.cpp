@@ -92,6 +92,22 @@ TEST(Random, LogsigmoidIsNegativeWithTheRightMedian) {
   EXPECT_NEAR(values[kCount / 2], std::log(0.5) / 16, 1e-3);
 }
 
+TEST(Random, GatesByName) {
+  // The medians are those of x = 0.
+  for (const auto& [name, median] : {std::pair{"usual", -std::log1p(1.0)},
+                                     {"weak", -std::log1p(std::exp(-5.0))},
+                                     {"bounded", -2.5},
+                                     {"open", 0.0}}) {
+    const Tensor tensor = drawn(gate_draws().at(name));
+    std::vector<float> values(tensor.elements<float>().begin(), tensor.elements<float>().end());
+    EXPECT_LE(*std::max_element(values.begin(), values.end()), 0) << name;
+    EXPECT_GE(*std::min_element(values.begin(), values.end()), -10) << name;
+    std::nth_element(values.begin(), values.begin() + kCount / 2, values.end());
+    EXPECT_NEAR(values[kCount / 2], median, 0.02) << name;
+  }
+  EXPECT_EQ(gate_draws().size(), 4u);
+}
+
 TEST(Random, UnitRowsHaveLengthOne) {
   const Tensor tensor = drawn(unit_rows(), 7, "k", {3, 50, 40});
   for (std::int64_t row = 0; row < 150; ++row) {

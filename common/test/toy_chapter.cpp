@@ -162,6 +162,7 @@ Chapter chapter() {
                .input({.name = "g",
                        .dims = {"B", "H", "L"},
                        .draw = logsigmoid(16),
+                       .gate = true,
                        .bf16 = false,
                        .valid = [](double g, const Sizes&) { return g <= 0; },
                        .requirement = "must be at most 0"})

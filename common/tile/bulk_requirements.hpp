@@ -6,14 +6,9 @@
 
 #include "common/device/device.hpp"
 #include "common/device/tensor_map.hpp"
+#include "common/tile/tensor_sizes.hpp"
 
 namespace tutorial::tile {
-
-/// The sizes of a [B, H, L, D] tensor of an operator.
-template <class Arguments>
-TensorSizes tensor_sizes(const Arguments& a, int D) {
-  return {a.B, a.H, a.L, D};
-}
 
 /// Why bulk copies cannot load the tiles of an operator's q, k and v or store those of its o; empty if they can.
 template <class Arguments>

@@ -9,9 +9,9 @@
 #include "common/device/mbarrier.cuh"
 #include "common/device/source_location.hpp"
 #include "common/device/tensor_map.hpp"
-#include "common/tile/bulk_requirements.hpp"
 #include "common/tile/chunk_tiles.cuh"
 #include "common/tile/panel_tile.cuh"
+#include "common/tile/tensor_sizes.hpp"
 
 namespace tutorial::tile {
 

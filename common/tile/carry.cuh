@@ -25,7 +25,7 @@ struct RowDecay {
       float decay = 1;
 #pragma unroll
       for (int factor = 0; factor < kFactors; ++factor) {
-        decay *= load_global(first + (i * kFactors + factor) * stride);
+        decay *= load_for_update(first + (i * kFactors + factor) * stride);  // after the wait for the kernel before
       }
       return decay;
     }

@@ -19,6 +19,8 @@
 
 namespace tutorial::tile {
 
+/// There may be segments from which nothing is carried (carry_gaps.cuh).
+///
 /// No decay: linear attention. from() gives the decays of one element of the state, in the segments from number `first` =
 /// (b H + h) count on; element [i] is the decay of the i-th segment from there, and next() advances. carry.cuh has other
 /// kinds of decay.
@@ -50,9 +52,15 @@ inline constexpr int kCarriedAtOnce = 8;  ///< segments whose loads are under wa
 
 template <class Decay>
 __device__ __forceinline__ void carry(const CarriedStates<Decay>& x, int block, int Dk, int count) {
-  const int size = Dk * x.columns, element = block * kCarryThreads + int(threadIdx.x), d = element / x.columns;
-  if (element >= size) return;
+  const auto d_of = [&](int thread) { return (block * kCarryThreads + thread) / x.columns; };
+  const int size = Dk * x.columns, element = block * kCarryThreads + int(threadIdx.x), d = d_of(int(threadIdx.x));
   const std::int64_t first = (std::int64_t(blockIdx.z) * gridDim.y + blockIdx.y) * count;
+  bool has_gaps = false;
+  if constexpr (requires { Decay::kHasGaps; }) {
+    if (x.decay.is_done(first, count, d_of(0), min(d_of(kCarryThreads - 1), Dk - 1))) return;
+    has_gaps = Decay::kHasGaps;
+  }
+  if (element >= size) return;
   float* states = x.states + first * size + element;
   auto decays = x.decay.from(first, d);
   float S = 0;
@@ -69,7 +77,7 @@ __device__ __forceinline__ void carry(const CarriedStates<Decay>& x, int block, 
     }
 #pragma unroll
     for (int i = 0; i < kCarriedAtOnce; ++i) {
-      S = decay[i] * S + own[i];
+      S = has_gaps && decay[i] < 0 ? 0 : decay[i] * S + own[i];
       if (n + i < count) store_global(states + i * size, S);
     }
     states += std::int64_t(kCarriedAtOnce) * size;

@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/memory.cuh"
@@ -18,17 +19,11 @@
 namespace tutorial::tile {
 
 /// A lane's elements of a row: of q and k in their type in memory, of g in fp32.
+/// @tparam kElements 2 or 4
 template <int kElements>
-struct Row;
-template <>
-struct Row<2> {
-  std::uint32_t q, k;
-  float2 g;
-};
-template <>
-struct Row<4> {
-  uint2 q, k;
-  float4 g;
+struct Row {
+  std::conditional_t<kElements == 2, std::uint32_t, uint2> q, k;
+  std::conditional_t<kElements == 2, float2, float4> g;
 };
 
 /// Two or four elements of a row in fp32, converted from bf16 or unchanged.
@@ -63,29 +58,25 @@ __device__ __forceinline__ float sum_over_lanes(const float (&parts)[2 * kHalf],
     const float kept = chosen(upper, parts[i + kHalf], parts[i]), given = chosen(upper, parts[i], parts[i + kHalf]);
     mine[i] = kept + shuffle_xor(given, 2 * kHalf);
   }
-  if constexpr (kHalf > 1) {
-    return sum_over_lanes<kHalf / 2>(mine, lane);
-  } else {
-    return mine[0] + shuffle_xor(mine[0], 1);
-  }
+  if constexpr (kHalf > 1) return sum_over_lanes<kHalf / 2>(mine, lane);
+  return mine[0] + shuffle_xor(mine[0], 1);
 }
 
 /// Loads a lane's elements of a row. Past the end of the sequence or of Dk the last elements are read once more and not
 /// used, because loads under a condition would be branches. Rows are aligned to kElements elements, and d is a multiple
 /// of kElements.
-template <int kElements, bool kQueries = true, class Arguments>
+template <int kElements, class Arguments>
 __device__ __forceinline__ Row<kElements> load_row(const Arguments& a, int b, int h, int position, int d) {
   position = min(position, a.L - 1);
   d = min(d, a.Dk - kElements);
   Row<kElements> row{};
-  if (kQueries) row.q = load_global(reinterpret_cast<const decltype(row.q)*>(a.q.row(b, h, position) + d));
+  row.q = load_global(reinterpret_cast<const decltype(row.q)*>(a.q.row(b, h, position) + d));
   row.k = load_global(reinterpret_cast<const decltype(row.k)*>(a.k.row(b, h, position) + d));
   row.g = load_global(reinterpret_cast<const decltype(row.g)*>(a.g.row(b, h, position) + d));
   return row;
 }
 
 /// The lane's elements d to d + kElements - 1 of a sub-chunk's 16 rows.
-/// @tparam kQueries false: neither queries nor scores are computed
 /// @tparam kAhead positions whose loads are under way: row t of the sub-chunk is in ahead[t % kAhead]
 /// @param ahead its first rows; afterwards the results of load() for the rows from 16 on
 /// @param rows the number of positions from the first on that exist, which may exceed 16 or be 0; the others have k = 0
@@ -95,7 +86,7 @@ __device__ __forceinline__ Row<kElements> load_row(const Arguments& a, int b, in
 /// @param out gets out.query(t, q_t decayed from the start), out.key(i, k_i decayed to the end), out.decay(of all rows)
 /// @param scores the products of these elements are added to it: those of key lane / 2, for the queries from 8 (lane %
 /// 2) on
-template <int kElements, bool kQueries, int kAhead, class Load, class Out>
+template <int kElements, int kAhead, class Load, class Out>
 __device__ __forceinline__ void decay_sub_chunk(Row<kElements> (&ahead)[kAhead], int rows, bool has_columns,
                                                 const Load& load, const Out& out, float (&scores)[8]) {
   const int lane = int(lane_index());
@@ -118,27 +109,20 @@ __device__ __forceinline__ void decay_sub_chunk(Row<kElements> (&ahead)[kAhead],
 #pragma unroll
       for (int i = 0; i <= t; ++i) {
         if (i < t) keys[i][e] *= a[e];
-        if (kQueries) parts[i] += q[e] * keys[i][e];
+        parts[i] += q[e] * keys[i][e];
       }
-      if (kQueries) q[e] *= decay[e];
+      q[e] *= decay[e];
     }
-    if constexpr (kQueries) {
-      const float score = sum_over_lanes<kSubChunk / 2>(parts, lane);
-      scores[t % 8] += lane % 2 == t / 8 ? score : 0.0f;
-      out.query(t, q);
-    }
+    const float score = sum_over_lanes<kSubChunk / 2>(parts, lane);
+    scores[t % 8] += lane % 2 == t / 8 ? score : 0.0f;
+    out.query(t, q);
   }
 #pragma unroll
   for (int i = 0; i < kSubChunk; ++i) out.key(i, keys[i]);
   out.decay(decay);
 }
 
-/// The place of the lane's eight scores in a sub-chunk's [16, 16], with P_ti in [i][t], in units of eight.
-__device__ __forceinline__ int score_unit() {
-  return int(lane_index());
-}
-
-/// Eight scores in bf16.
+/// The lane's eight scores in bf16: the unit of that number in a sub-chunk's [16, 16], with P_ti in [i][t].
 __device__ __forceinline__ uint4 packed_scores(const float (&scores)[8]) {
   return make_uint4(pack(scores[0], scores[1]), pack(scores[2], scores[3]), pack(scores[4], scores[5]),
                     pack(scores[6], scores[7]));

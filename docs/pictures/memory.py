@@ -47,25 +47,25 @@ SIMPLE_BACKWARD = "04_fused_chunk/simple_gla_backward/"
 
 STAGES = [
     Stage(
-        BARE + "4_atomic.cu",
+        BARE + "3_atomic.cu",
         ["q, k", "v", "o"],
         [Kernel("atomic: 8 rows of S per block", ["S [8, Dv]"], ["q_t, k_t, v_t as they", "are needed; a part of o_t"], ["q, k*", "v*"], ["o*"])],
         "Eight rows of the state in shared memory; every block adds its part of each output to device memory.",
     ),
     Stage(
-        BARE + "5_registers.cu",
+        BARE + "4_registers.cu",
         ["q, k", "v", "o"],
         [Kernel("registers: a block per head", ["q_t, k_t"], ["S: a column per thread"], ["q, k", "v*"], ["o*"])],
         "The state is in registers, a column per thread. Only q and k of one position pass through shared memory.",
     ),
     Stage(
-        BARE + "6_lmha.cu",
+        BARE + "5_lmha.cu",
         ["q, k", "v", "o"],
         [Kernel("lmha: a block per head", ["tiles of q, k, v, twice"], ["S: a column per thread;", "the next tile, under way"], ["q, k", "v"], ["o*"])],
         "The state is in registers, a column per thread. Tiles of q, k and v pass through shared memory, in two buffers.",
     ),
     Stage(
-        BARE + "7_lmha_low_occupancy.cu",
+        BARE + "6_lmha_low_occupancy.cu",
         ["q, k", "v", "o"],
         [Kernel("a block per value column", ["totals of the warps, twice"], ["sums of 4 positions per warp,", "S_t: Dk over the lanes"], ["q, k*", "v*"], ["o*"])],
         "A column of the state lies over the lanes of each warp, in registers; only the warps' totals pass through shared memory.",
@@ -103,7 +103,7 @@ STAGES = [
         "The forward kernels, then the gradient of each in the opposite order; every intermediate passes through device memory.",
     ),
     Stage(
-        "01_linear_attention/bidirectional_attention/2_gpu.cu",
+        "01_linear_attention/bidirectional_attention/1_gpu.cu",
         ["k, v", "+S_m", "+S", "q", "o"],
         [
             Kernel("state of a segment", ["16 rows of K and V"], ["4 x 4 sums per thread"], ["k, v"], ["S_m*"]),
@@ -415,6 +415,12 @@ STAGES = [
         "P goes from product to product in registers; what comes from the state passes through shared memory in fp32.",
     ),
     Stage(
+        SIMPLE + "6_bounded_start.cu",
+        ["q, k", "v", "g", "o"],
+        [Kernel("bounded_start: a block per segment", ["Q, K, V four times; O and Q S", "twice; sums of g: 214 KB"], ["two with scores, P, O;", "one with S^T, V~, Q S"], ["q, k", "v", "g"], ["o*"])],
+        "k, v and g of the chunks before a segment are read twice; no state of a segment passes through device memory.",
+    ),
+    Stage(
         SIMPLE_BACKWARD + "3_walks.cu",
         ["q, k, g", "v, do", "dq, dk, dv", "+q . dq, k . dk", "dg"],
         [
@@ -488,18 +494,7 @@ STAGES = [
         "Four kernels in bf16; T, P, W, U, v_new and states pass through device memory, the last two as fragments.",
     ),
     Stage(
-        DELTA + "8_split_inverse.cu",
-        ["q, k, beta", "+T in two bf16, P", "v", "+W, U", "+v_new, states", "o"],
-        [
-            Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T in two bf16, P*"]),
-            Kernel("vectors", ["T twice; K or V"], ["sums of W or U"], ["q, k, beta", "T in two bf16, P*", "v"], ["W, U*"]),
-            Kernel("states", ["W, U, K, ahead"], ["S^T, v_new^T"], ["q, k, beta", "W, U"], ["v_new, states*"]),
-            Kernel("outputs", ["Q, P"], ["O; S, v_new"], ["q, k, beta", "T in two bf16, P*", "v_new, states*"], ["o*"]),
-        ],
-        "The same four kernels; vectors reads both bf16 of T.",
-    ),
-    Stage(
-        DELTA + "9_fused.cu",
+        DELTA + "8_fused.cu",
         ["q, k, beta", "+T, P", "v", "o"],
         [
             Kernel("prepare", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P*"]),
@@ -508,7 +503,7 @@ STAGES = [
         "Two kernels; only T and P pass through device memory. Every warp has S, v_new and O of its columns in registers.",
     ),
     Stage(
-        DELTA + "10_warpgroup_chain.cu",
+        DELTA + "9_warpgroup_chain.cu",
         ["q, k, beta", "+T, P as rows", "v", "o"],
         [
             Kernel("prepare_tiles", ["Q, K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T, P as rows*"]),
@@ -517,7 +512,7 @@ STAGES = [
         "The chain's factors that depend on the state stay in one warpgroup's registers; the other warpgroup loads and stores.",
     ),
     Stage(
-        DELTA + "11_scores_in_walk.cu",
+        DELTA + "10_scores_in_walk.cu",
         ["q, k, beta", "+T as rows", "v", "o"],
         [
             Kernel("prepare_tiles_of_T", ["K; A"], ["(I + A)^-1 in blocks"], ["q, k, beta"], ["T as rows*"]),
@@ -526,7 +521,7 @@ STAGES = [
         "P goes from warpgroup to warpgroup through shared memory. Of T and P only T is in device memory.",
     ),
     Stage(
-        DELTA + "12_cluster.cu",
+        DELTA + "11_cluster.cu",
         ["q, k, beta", "v", "o"],
         [
             Kernel("one kernel: clusters of two blocks", ["Q, K three times, V twice; O;", "T, P four times: 220 KB"], ["the chain: S^T, residual, v_new", "and O^T; two more: T and P"], ["q, k, beta", "v"], ["o*"]),
@@ -534,7 +529,7 @@ STAGES = [
         "Each block computes T and P of every second chunk and pushes them into the other block's shared memory.",
     ),
     Stage(
-        DELTA + "13_three_blocks.cu",
+        DELTA + "12_three_blocks.cu",
         ["q, k, beta", "v", "o"],
         [
             Kernel("one kernel: clusters of three blocks", ["Q, K twice, V twice; O; or Q, K", "three times; T, P four times"], ["two chains: S^T, residual, v_new", "and O^T; block 2: T and P"], ["q, k, beta", "v"], ["o*"]),
@@ -542,7 +537,7 @@ STAGES = [
         "The third block of a cluster computes all T and P and pushes them into the shared memory of the two blocks that walk.",
     ),
     Stage(
-        DELTA + "14_segments.cu",
+        DELTA + "13_segments.cu",
         ["q, k, beta", "+T as rows", "v", "+H, E; starts", "o"],
         [
             Kernel("prepare_inverses: a warpgroup", ["K, later T; blocks of A:", "26 KB"], ["K K^T; a row of T's blocks"], ["q, k, beta"], ["T as rows*"]),

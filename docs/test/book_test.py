@@ -139,7 +139,7 @@ class Changes(unittest.TestCase):
     CODE = difference.compare("a;\nb < 1;\n", "a;\n\nB < 1;\nc;\n")
 
     def step(self, path: str, text: str, code: difference.Difference | None) -> reading.Step:
-        files = [reading.File("common/tile/state.cuh", 66), reading.File("01_linear_attention/linear_attention.hpp", 1)]
+        files = [reading.File("common/tile/state.cuh", 66), reading.File("01_linear_attention/causal_dot_product.hpp", 1)]
         return reading.Step(stage.parse(path, text), code, 3, files)
 
     def test_a_diff_is_open_below_its_count(self):

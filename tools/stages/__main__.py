@@ -7,7 +7,7 @@ import sys
 
 from console import run as run_command, say
 
-from . import difference, goals, includes, over, page, reading, rules, show, source, stage
+from . import difference, goals, includes, page, reading, rules, show, source, stage
 from .reading import Step
 from .stage import Mistake, Stage
 
@@ -37,9 +37,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("stage", nargs="?", metavar="STAGE", help="its name as --list prints it, or OPERATOR/STAGE")
     p.add_argument("--no-comments", action="store_true", help="leave out comments, blank lines and #include lines")
     p.add_argument("--whole", action="store_true", help="also print the files that are read for the first time")
-    p.add_argument(
-        "--write", action="store_true", help=f"write the table into {page.PATH}, and shorten {over.PATH} where it can be"
-    )
+    p.add_argument("--write", action="store_true", help=f"write the table into {page.PATH}")
     p.add_argument(
         "--check", action="store_true", help="check what CI checks of the stages, that table and the headers"
     )
@@ -98,13 +96,9 @@ def check(root: Path) -> int:
 
 
 def write(root: Path) -> None:
-    steps = reading.steps(root)
-    texts = {page.PATH: page.updated(source.read(root / page.PATH), root, steps)}
-    if before := over.text(root):
-        texts[over.PATH] = over.lowered(before, {step.stage.path: step.new for step in rules.over_the_limit(steps)})
-    for path, text in texts.items():
-        (root / path).write_text(text, encoding="utf-8")
-        say(f"{path} is written")
+    text = page.updated(source.read(root / page.PATH), root, reading.steps(root))
+    (root / page.PATH).write_text(text, encoding="utf-8")
+    say(f"{page.PATH} is written")
 
 
 def run(arguments: list[str] | None, root: Path) -> int:
@@ -138,7 +132,7 @@ def run(arguments: list[str] | None, root: Path) -> int:
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     try:
         return run(arguments, root)
-    except (UsageError, over.ListError, page.PageError) as error:
+    except (UsageError, page.PageError) as error:
         say(str(error))
         return 2
     except OSError as error:

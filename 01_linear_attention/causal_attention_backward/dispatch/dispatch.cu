@@ -29,6 +29,8 @@
 
 #include "01_linear_attention/causal_attention/features.hpp"
 #include "01_linear_attention/causal_attention_backward/gradients.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
+#include "01_linear_attention/causal_dot_product_backward.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "01_linear_attention/linear_attention.hpp"
+#include "01_linear_attention/causal_dot_product.hpp"
 
 namespace tutorial::causal_dot_product {
 

@@ -31,6 +31,7 @@
 
 #include "02_chunkwise/linear_attention.hpp"
 #include "02_chunkwise/linear_attention/dispatch/walk.hpp"
+#include "02_chunkwise/linear_attention/requirements.hpp"
 #include "02_chunkwise/normalized.hpp"
 #include "common/device/device.hpp"
 #include "common/device/fp32_copies.cuh"

@@ -27,6 +27,8 @@
 #include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/linear_attention_backward/dispatch/walks.hpp"
 #include "02_chunkwise/linear_attention_backward/gradients.hpp"
+#include "02_chunkwise/linear_attention/requirements.hpp"
+#include "02_chunkwise/linear_attention_backward/requirements.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/convert.cuh"
 #include "common/device/device.hpp"

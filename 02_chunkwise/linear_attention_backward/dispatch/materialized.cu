@@ -38,6 +38,7 @@
 
 #include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/linear_attention_backward/gradients.hpp"
+#include "02_chunkwise/linear_attention_backward/requirements.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"

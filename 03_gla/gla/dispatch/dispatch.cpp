@@ -22,6 +22,7 @@
 #include "03_gla/gla.hpp"
 #include "03_gla/gla/dispatch/in_fp32.hpp"
 #include "03_gla/gla/launch_plan.hpp"
+#include "03_gla/gla/requirements.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 #include "common/estimate/card.hpp"

@@ -14,6 +14,7 @@
 
 #include "03_gla/gla_backward.hpp"
 #include "03_gla/gla_backward/dispatch/in_fp32.hpp"
+#include "03_gla/gla_backward/requirements.hpp"
 
 namespace tutorial::gla {
 namespace {

@@ -47,6 +47,7 @@
 #include "03_gla/gla_backward.hpp"
 #include "03_gla/gla_backward/between.hpp"
 #include "03_gla/gla_backward/pairs_of_sub_chunk.cuh"
+#include "03_gla/gla_backward/requirements.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/device.hpp"

@@ -44,6 +44,7 @@
 #include "03_gla/gla/prepare.hpp"
 #include "03_gla/gla_backward.hpp"
 #include "03_gla/gla_backward/between.hpp"
+#include "03_gla/gla_backward/requirements.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/ldmatrix.cuh"

@@ -7,10 +7,11 @@
 /// (dispatch/roles_walk.cuh). Its tiles of 128 columns fit into 99 KB, and it has one block per multiprocessor. It takes
 /// about as long for a chunk as the first walk does with a block of the same columns alone on its multiprocessor. The time of `two_kernels` is the sum of three: its launches, the longer of its walk
 /// and the bytes of its first kernel, and the bytes of its second kernel. On Hopper the walk is that of
-/// `register_scores`, which is the fastest at every length; only its segments have to be chosen.
-/// Improves on: `register_scores` leaves multiprocessors idle if there are few heads. `segments` always takes
-/// as many segments as fill the GPU once, even if fewer would be faster. For short sequences `two_kernels` is faster.
-/// None of them supports every width.
+/// `bounded_start`, or of `register_scores` if there is one segment; only the number of segments has to be chosen.
+/// Improves on: `bounded_start` walks from position 0 in each block if gates forget nothing. `dispatch` has another exact
+/// way for that (dispatch/hopper_walk.cu). `bounded_start` and `segments` always take as many segments as fill the GPU
+/// once, even if another number would be faster. For short sequences `two_kernels` is faster. None of them supports every
+/// width.
 /// Unchanged: the kernels, shapes and bytes of the stage that it chooses.
 /// Bound by, Requires: as the stage that it chooses. If Dk > 128 and the tiles of the walk do not fit into the shared
 /// memory of this GPU, it chooses `two_kernels`. Widths that are no multiple of 16, widths too large for the registers,
@@ -84,16 +85,14 @@ constexpr Kernels kRolesWalk{
     .memory = walk_memory,
     .bytes_moved = roles_walk_bytes_moved};
 
-constexpr Kernels kHopperWalk{.run = [](const Bf16Arguments& a, const LaunchPlan& plan) { hopper_walk(a, plan); },
-                              .note =
-                                  [](const Bf16Arguments& a, const LaunchPlan& plan) {
-                                    if (plan.segments != 2) return "register_scores, " + text_of(plan);
-                                    return "register_scores, segments of " + std::to_string(plan.length) + " and " +
-                                           std::to_string(a.L - plan.length) + " positions, " +
-                                           std::to_string(plan.columns) + " columns per block";
-                                  },
-                              .memory = walk_memory,
-                              .bytes_moved = hopper_walk_bytes_moved};
+constexpr Kernels kHopperWalk{
+    .run = [](const Bf16Arguments& a, const LaunchPlan& plan) { hopper_walk(a, plan, warm_up_reach(plan)); },
+    .note =
+        [](const Bf16Arguments&, const LaunchPlan& plan) {
+          return (plan.segments > 1 ? "bounded_start, " : "register_scores, ") + text_of(plan);
+        },
+    .memory = hopper_walk_memory,
+    .bytes_moved = hopper_walk_bytes_moved};
 
 /// What dispatch chooses for a problem.
 struct Choice {

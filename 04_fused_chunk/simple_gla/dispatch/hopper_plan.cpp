@@ -1,51 +1,54 @@
 /// @file
-/// How the walk of `register_scores` is spread over the GPU.
+/// How the walks of `register_scores` and `bounded_start` are spread over the GPU.
 
 #include <algorithm>
+#include <cstdint>
 
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 #include "common/estimate/card.hpp"
-#include "common/estimate/walk_times.hpp"
 
 namespace tutorial::simple_gla {
 namespace {
 
-// Measured on an H200. Times of `specialized`, chosen so that the plans are within 8 % of the fastest plans that were
-// timed. A chunk of the walk of `register_scores` takes 1.02 with few blocks.
-constexpr estimate::ExclusiveWalkClocks kWarpgroupClocks{.walk = 1680, .states = 790, .bytes_speed = 1.1};
+// Measured on an H200, chosen so that the plans are within 8 % of the fastest plans that were timed: clocks of a chunk at
+// Dk = 128, as long as the memory keeps up, and the speed of all bytes as a multiple of a copy's. Some come from the
+// cache.
+constexpr double kChunkClocks = 1680, kBytesSpeed = 1.1;
+// Not measured: what a segment takes beside its own chunks. A warm-up of one chunk, in chunks, and microseconds to look at
+// the gates before a segment, and for two kernels that find nothing to do. Six warps of a block of the first one look at
+// the gates before as many segments as a warm-up goes over, and one more.
+constexpr double kWarmUp = 0.5, kLook = 1, kTwoLaunches = 2;
+constexpr int kLookingWarps = 6;
 
-// Of two segments, of which the first is walked beside the kernel for its state. Clocks of a chunk at Dk = 128: of the
-// walk of the first, of that of the second, of the states' kernel, and of the walk of a single segment. Microseconds that
-// are not spent on chunks: with one segment, by the walk beside the states, and by the states and the walk after them. And
-// the speed of all bytes together, as a multiple of a copy's.
-constexpr double kFirst = 2080, kSecond = 2020, kStates = 1040, kSingle = 1950;
-constexpr double kAlone = 3.2, kBeside = 5.3, kBoth = 7.77;
-constexpr double kBytesSpeed = 0.95;
-
-/// The plan where two segments of each head fill the GPU, and no third one would fit. While the first segment is
-/// walked, the other half of the GPU computes its state and then walks the second. So the first one is as long as both
-/// together take.
-LaunchPlan two_segments(const tile::Extents& e) {
+/// The estimated time of a plan in microseconds, if warm-ups take one chunk.
+double time_of(const tile::Extents& e, const LaunchPlan& plan) {
   const estimate::Card card = estimate::card();
-  const double width = card.microseconds(0.3 + 0.7 * e.Dk / 128);  // of a clock, as Dk has it
-  const int chunks = ceil_div(e.L, 64);
-  const double balanced = (width * kSecond * chunks + kBoth - kBeside) / (width * (kFirst + kSecond - kStates));
-  const int first = std::min(int(balanced), chunks), second = chunks - first;
-  const double chain = std::max(kBeside + width * kFirst * first, kBoth + width * (kStates * first + kSecond * second));
-  // q, k, v and o; and k and v of the first segment once more.
-  const double bytes = 2.0 * e.B * e.H * (e.Dk + e.Dv) * (2.0 * e.L + 64.0 * first);
-  const double time = std::max(chain, card.transfer(bytes, kBytesSpeed));
-  if (time >= kAlone + width * kSingle * chunks) return tile::make_launch_plan(e.L, 64, 1);
-  return {.segments = 2, .length = first * 64, .starts_early = true};
+  const int tiles = ceil_div(e.Dv, plan.columns);
+  const std::int64_t blocks = std::int64_t(e.B) * e.H * tiles * plan.segments;
+  // Blocks of one head read the same keys at about the same time, so the memory delivers them only once.
+  const double bytes = 2.0 * 2 * 64 * (double(e.Dk) / tiles + std::min(e.Dv, plan.columns));
+  const double active = double(std::min<std::int64_t>(blocks, card.multiprocessors));
+  const double of_chunk =
+      std::max(card.microseconds(kChunkClocks * (0.3 + 0.7 * e.Dk / 128)), card.transfer(active * bytes, kBytesSpeed));
+  const bool is_cut = plan.segments > 1, may_be_exact = plan.segments - 1 > warm_up_reach(plan);
+  const double chunks = plan.length / 64 + (is_cut ? kWarmUp : 0);
+  return double(card.rounds(blocks)) * (chunks * of_chunk + (is_cut ? kLook : 0)) +
+         (may_be_exact ? kTwoLaunches + kLook * ceil_div(warm_up_reach(plan) + 1, kLookingWarps) : 0);
 }
 
 }  // namespace
 
 LaunchPlan hopper_plan(const tile::Extents& e) {
   const std::int64_t blocks = std::int64_t(e.B) * e.H * ceil_div(e.Dv, 64);
-  return multiprocessor_count() / blocks == 2 ? two_segments(e) : estimate::fastest_plan(e, kWarpgroupClocks);
+  const std::int64_t most = std::min<std::int64_t>(ceil_div(2 * multiprocessor_count(), blocks), ceil_div(e.L, 64));
+  LaunchPlan best = tile::make_launch_plan(e.L, 64, 1);
+  for (int segments = 2; segments <= most; ++segments) {
+    const LaunchPlan plan = tile::make_launch_plan(e.L, 64, segments);
+    if (time_of(e, plan) < time_of(e, best)) best = plan;
+  }
+  return best;
 }
 
 }  // namespace tutorial::simple_gla

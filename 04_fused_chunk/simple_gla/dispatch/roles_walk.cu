@@ -8,6 +8,7 @@
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "common/device/launch.cuh"
 #include "common/tile/block_part.cuh"
+#include "common/tile/bulk_requirements.hpp"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/panel_tile.cuh"
 #include "common/tile/select_shape.cuh"

@@ -29,13 +29,19 @@ std::int64_t walk_memory(const Bf16Arguments&, const LaunchPlan&);
 /// Bytes that its kernels read from device memory or write to it, even if a cache serves them.
 std::int64_t walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
 
-/// The kernel of `register_scores` after those that compute the plan's `starts`. Its workspace is that of walk().
-/// Requires: an empty specialized_unsupported().
+/// The kernel of `bounded_start`, after those that compute what it needs for heads that forget nothing, or that of
+/// `register_scores` for one segment. The plan's `starts` and `starts_early` are not used. Requires: an empty
+/// specialized_unsupported().
+/// @param reach segments that a warm-up may go over; with 0 all heads take the exact way
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
-void hopper_walk(const Bf16Arguments&, LaunchPlan);
-/// The plan of the least estimated time for it.
+void hopper_walk(const Bf16Arguments&, LaunchPlan, int reach);
+/// The reach that dispatch takes.
+int warm_up_reach(const LaunchPlan&);
+/// The plan of the least estimated time for it, if gates forget.
 LaunchPlan hopper_plan(const tile::Extents&);
-/// As walk_bytes_moved().
+/// Bytes of its workspace.
+std::int64_t hopper_walk_memory(const Bf16Arguments&, const LaunchPlan&);
+/// As walk_bytes_moved(); -1 with several segments, where they depend on the gates.
 std::int64_t hopper_walk_bytes_moved(const Bf16Arguments&, const LaunchPlan&);
 
 }  // namespace tutorial::simple_gla

@@ -24,6 +24,7 @@
 
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "04_fused_chunk/simple_gla_backward/dispatch/as_gla.hpp"
+#include "04_fused_chunk/simple_gla_backward/requirements.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"

@@ -26,6 +26,7 @@
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "04_fused_chunk/simple_gla_backward/gate_gradient.cuh"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
+#include "04_fused_chunk/simple_gla_backward/requirements.hpp"
 #include "04_fused_chunk/simple_gla_backward/segments.cuh"
 #include "common/device/cp_async.cuh"
 #include "common/device/device.hpp"

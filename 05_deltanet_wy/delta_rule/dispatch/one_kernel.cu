@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       v_ring.advance();
     };
     // residual += K S of the chunk of ring.
-    const auto add_state_product = [&] {
+    const auto start_state_product = [&] {
       round_state<Shape::kDk>(s, S);
       ring.wait(full);
       wgmma_fence(residual, s);
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       if (lane_index() == 0) empty[ring.stage()].arrive();
       ring.advance();
       if constexpr (HasNext::value) {
-        add_state_product();
+        start_state_product();
         wgmma_wait<1>(O);
       } else {
         wgmma_wait<0>(S, O);
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     };
 
     load_values();
-    add_state_product();
+    start_state_product();
     wgmma_wait<0>(residual);
     for (int t = 0; t + kChunk < a.L; t += kChunk) walk(std::true_type());
     walk(std::false_type());

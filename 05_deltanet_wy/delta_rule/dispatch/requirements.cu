@@ -19,6 +19,7 @@
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 #include "common/parallel.hpp"
+#include "common/tile/bulk_requirements.hpp"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/requirements.hpp"
 
@@ -171,10 +172,8 @@ struct Bf16Bytes {
     blocks = chunks * kBlockBytes;
     prepare = 2 * keys + heads_of(a) * a.L * 4 + prepared_memory(a);
   }
-  /// vectors_kernel: T, k, v; W, U.
-  std::int64_t vectors(int bf16_of_T) const {
-    return (key_tiles + value_tiles) * bf16_of_T * blocks + keys + values + W + U;
-  }
+  /// vectors_kernel: the high parts of T, k, v; W, U.
+  std::int64_t vectors() const { return (key_tiles + value_tiles) * blocks + keys + values + W + U; }
   /// states_kernel, if it reads W and U: W, k, U; v_new, states.
   std::int64_t walk_with_vectors() const { return value_tiles * (W + keys) + 2 * U + states; }
   /// outputs_kernel: q, P, states, v_new; o.
@@ -212,12 +211,7 @@ std::int64_t chunk_gpu_bytes_moved(const FloatArguments& a) {
 
 std::int64_t tensor_core_bytes_moved(const Bf16Arguments& a) {
   const Bf16Bytes bytes(a);
-  return bytes.prepare + bytes.vectors(1) + bytes.walk_with_vectors() + bytes.outputs() + state_bytes(a);
-}
-
-std::int64_t split_inverse_bytes_moved(const Bf16Arguments& a) {
-  const Bf16Bytes bytes(a);
-  return bytes.prepare + bytes.vectors(2) + bytes.walk_with_vectors() + bytes.outputs() + state_bytes(a);
+  return bytes.prepare + bytes.vectors() + bytes.walk_with_vectors() + bytes.outputs() + state_bytes(a);
 }
 
 std::int64_t fused_bytes_moved(const Bf16Arguments& a) {

@@ -1,4 +1,5 @@
 #include "05_deltanet_wy/delta_rule/dispatch/segmented_plan.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 
 #include <algorithm>
 

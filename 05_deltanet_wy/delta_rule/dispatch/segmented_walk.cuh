@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// The walk behind dispatch where warpgroups have no products of their own, and a block may have too little shared
-/// memory for dispatch/specialized_warps.cu. It is `fused` (delta_rule/9_fused.cu) with three changes:
+/// memory for dispatch/specialized_warps.cu. It is `fused` (delta_rule/8_fused.cu) with three changes:
 ///
 /// - A block has two chunks of everything but Q. The next Q is loaded when all warps have multiplied the state by this
 ///   one, and arrives while they compute v_new and the new state. O goes to memory through the place of V. So at Dk =
@@ -9,7 +9,7 @@
 /// - Keys are normalised if the caller asks for it; warp_products.cuh says where their factors go. A state may decay, for
 ///   gated_delta_rule; a type `Gates` has what the vectors of a chunk (prepare.hpp) do to its products.
 /// - The sequence is cut into segments, which the GPU walks at the same time, as in `segments`
-///   (delta_rule/14_segments.cu). That file explains why a walk over the values V ends with H, and one over the values
+///   (delta_rule/13_segments.cu). That file explains why a walk over the values V ends with H, and one over the values
 ///   -K with E = Phi - I (Psi there), and why it is kept instead of Phi. gated_delta_rule/dispatch/segments.cu has the same
 ///   with the decay Gamma of a segment, which is 1 without gates.
 ///

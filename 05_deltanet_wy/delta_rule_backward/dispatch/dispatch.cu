@@ -26,6 +26,7 @@
 
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/choice.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 

@@ -10,6 +10,7 @@
 #include "05_deltanet_wy/chunk/blocks.hpp"
 #include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/workspace_bytes.hpp"
 #include "common/ceil_div.hpp"

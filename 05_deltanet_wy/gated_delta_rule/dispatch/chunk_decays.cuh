@@ -10,7 +10,8 @@
 
 namespace tutorial::gated_delta_rule {
 
-/// A warp brings them: two of each row per lane, loaded one chunk before they are stored.
+/// A warp brings them: two of each row per lane, loaded one chunk before they are stored. The kernel before may have
+/// written them, if the warp has waited for it.
 class ChunkDecays {
  public:
   /// @param of_head [N, kDecayRows, 64]
@@ -31,7 +32,7 @@ class ChunkDecays {
  private:
   __device__ __forceinline__ void load() {
 #pragma unroll
-    for (int row = 0; row < kDecayRows; ++row) next_[row] = load_global(from_ + chunk_ * (kDecays / 2) + row * 32);
+    for (int row = 0; row < kDecayRows; ++row) next_[row] = load_for_update(from_ + chunk_ * (kDecays / 2) + row * 32);
   }
 
   const float2* from_;

@@ -12,9 +12,14 @@
 ///     K S of the next     | put O; load exp(b)
 ///
 /// Improves on: `segments` takes T, P and decays through memory, and has a kernel before the walk.
-/// Unchanged: what is rounded, the roles of the warps and their barriers. The sums of K S begin with zeros, and V lies in
-/// registers, in bf16, until it is subtracted. T and P are waited for a little later: while K S of their chunk is
+/// Unchanged: what is rounded, the roles of the warps and their barriers. The sums of K S begin with zeros, and V lies
+/// in registers, in bf16, until it is subtracted. T and P are waited for a little later: while K S of their chunk is
 /// computed.
+///
+/// **Segments.** A strong gate makes what follows it independent of what was before. So where few heads leave
+/// multiprocessors idle, the kernel may cut sequences into segments, whose clusters begin with zeros a few chunks
+/// earlier (chunk/zero_starts.cuh, zero_starts.cuh). Each cluster decides for its segment whether the gates allow that.
+/// If not, it has nothing to do, and the kernels that follow walk the whole head (common/device/walked_heads.hpp).
 ///
 /// Equation: that of `tensor_core`.
 /// Shapes: those of `tensor_core`; g [B, H, L] fp32 in device memory.
@@ -38,8 +43,11 @@
 #include "05_deltanet_wy/chunk/split_triangle.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
-#include "05_deltanet_wy/gated_delta_rule/gated_cluster.cuh"
+#include "05_deltanet_wy/gated_delta_rule/dispatch/zero_starts.cuh"
+#include "05_deltanet_wy/gated_delta_rule/dispatch/zero_starts.hpp"
+#include "05_deltanet_wy/gated_delta_rule/gated_matrices.cuh"
 #include "common/device/cluster.cuh"
+#include "common/device/early_start.cuh"
 #include "common/device/eviction.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/ldmatrix.cuh"
@@ -61,12 +69,30 @@ using namespace delta_rule;  // products of a chunk
 constexpr int kBlockThreads = 4 * kWarpgroup;   // of a block
 constexpr int kStoreThreads = kWarpgroup - 64;  // of them
 
-/// Grid (tiles of 64 columns of Dv, rounded up to an even number; H; B), in clusters of two along x.
-template <class Shape>
+/// Grid (tiles of 64 columns of Dv, rounded up to an even number, of all segments; H; B), in clusters of two along x.
+/// @tparam kFromZeros whether there may be several segments, of `length` positions
+template <class Shape, bool kFromZeros>
 __global__ void __launch_bounds__(kBlockThreads, 1)
-    cluster_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
-  const int columns = min(Shape::kDv, a.Dv - first_column);
+    cluster_kernel(Bf16Arguments all, const __grid_constant__ ChunkMaps maps, WalkedHeads heads, int length) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  int tile = int(blockIdx.x), first = 0, begin = 0;  // where the walk starts, and its outputs
+  [[maybe_unused]] Bf16Arguments part;
+  if constexpr (kFromZeros) {
+    let_next_kernel_start();
+    const int tiles = int(gridDim.x) / heads.segments, segment = tile / tiles;
+    tile %= tiles;
+    begin = segment * length;
+    // The first segment asks for the second one: where that may not start, the head is another kernel's.
+    const int start = heads.segments == 1 ? 0 : zero_start<kBlockThreads>(all, b, h, max(begin, length));
+    if (threadIdx.x == 0 && tile == 0) {
+      store_global(heads.walked + (std::int64_t(b) * all.H + h) * heads.segments + segment, int(start != kNoWarmUp));
+    }
+    if (start == kNoWarmUp) return;
+    if (segment > 0) first = start;
+    part = part_of(all, first, min(begin + length, all.L));
+  }
+  const Bf16Arguments& a = *(kFromZeros ? &part : &all);  // what is walked
+  const int first_column = tile * Shape::kDv, columns = min(Shape::kDv, a.Dv - first_column);
   const int rank = int(cluster_rank());
   const ClusterMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
   ClusterBarriers& barriers = memory.barriers();
@@ -89,16 +115,17 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         fence_async_proxy();  // V has been read by ldmatrix
         v_full[v_ring.stage()].arrive_expect(memory.kValueBytes);
         load_panels(memory.V(v_ring.stage()), maps.v, v_full[v_ring.stage()],
-                    {.column = first_column, .position = t, .head = h, .batch = b}, Eviction::kFirst);
+                    {.column = first_column, .position = first + t, .head = h, .batch = b}, Eviction::kFirst);
         v_ring.advance();
       };
       load_values(0);
       for (int n = 0, t = 0; t < a.L; ++n, t += kChunk) {
+        const TileOrigin origin{.position = first + t, .head = h, .batch = b};
         ring.wait(empty);
         k_full[ring.stage()].arrive_expect(memory.kKeyBytes);
-        load_panels(memory.K(ring.stage()), maps.k, k_full[ring.stage()], {.position = t, .head = h, .batch = b});
+        load_panels(memory.K(ring.stage()), maps.k, k_full[ring.stage()], origin);
         q_full[ring.stage()].arrive_expect(memory.kKeyBytes);
-        load_panels(memory.Q(ring.stage()), maps.q, q_full[ring.stage()], {.position = t, .head = h, .batch = b});
+        load_panels(memory.Q(ring.stage()), maps.q, q_full[ring.stage()], origin);
         ring.advance();
         if (rank_of(n) != rank) barriers.matrices_full[n % kGroups].arrive_expect(GatedMatrices::kBytes);
         if (t + kChunk < a.L) load_values(t + kChunk);
@@ -106,16 +133,21 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         if (n + 2 >= kGroups && t + 2 * kChunk < a.L) pass_place_on(barriers, read_ring, n + 2, rank);
       }
     } else if (thread == 32) {
-      load_pairs(a, maps, memory, rank);
+      load_pairs(a, maps, memory, rank, first);
     } else if (thread >= 64) {
       auto output_ring = Ring<1>::consumer();
+      const auto pass_on = [&] {
+        __syncwarp();
+        if (lane_index() == 0) barriers.output_empty.arrive();
+      };
       for (int t = 0; t < a.L; t += kChunk) {
         output_ring.wait(&barriers.output_full);
-        store_tile_by<kStoreThreads, Eviction::kFirst>(thread - 64, a.o.row(b, h, t) + first_column, a.o.stride_l,
-                                                       a.L - t, columns, memory.O(), [&] {
-                                                         __syncwarp();
-                                                         if (lane_index() == 0) barriers.output_empty.arrive();
-                                                       });
+        if (first + t < begin) {
+          pass_on();
+        } else {
+          store_tile_by<kStoreThreads, Eviction::kFirst>(thread - 64, a.o.row(b, h, t) + first_column, a.o.stride_l,
+                                                         a.L - t, columns, memory.O(), pass_on);
+        }
         output_ring.advance();
       }
     }
@@ -246,13 +278,19 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 }  // namespace
 
-void cluster(const Bf16Arguments& a) {
+void cluster(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& heads) {
   const auto start = [&]<class Shape>(Shape) {
-    launch(cluster_kernel<Shape>,
-           launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes)), a,
-           chunk_maps(a));
+    LaunchConfig config =
+        launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes));
+    config.grid.x *= unsigned(plan.segments);
+    launch(heads.walked ? cluster_kernel<Shape, true> : cluster_kernel<Shape, false>, config, a, chunk_maps(a), heads,
+           plan.length);
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
+}
+
+void cluster(const Bf16Arguments& a) {
+  cluster(a, make_launch_plan(a.L, kWarpgroupColumns, 1), {});
 }
 
 }  // namespace tutorial::gated_delta_rule

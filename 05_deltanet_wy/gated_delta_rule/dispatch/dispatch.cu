@@ -3,27 +3,30 @@
 ///
 /// Idea: choose by what supports the problem. On Hopper that is `three_blocks`, `cluster` or `segments`, whichever
 /// takes the least estimated time (dispatch/plan.cpp); where keys are to be normalised it is `segments`. The number of
-/// segments is delta_rule's choice, often one. On other GPUs, and with what these stages do
-/// not support, it is the walk of dispatch/segmented_walk.cu if there are few heads or a block may have too little shared
-/// memory for `tensor_core`, and else `tensor_core`. Then fp32, which is `recurrent_gpu` on copies of q, k and v, whose
-/// result is copied back.
+/// segments is delta_rule's choice, often one. With few heads and long sequences `zero_starts` comes before: the GPU
+/// walks the heads whose gates are strong enough in segments that need no past, and leaves the others. On other GPUs,
+/// and with what these stages do not support, it is the walk of dispatch/segmented_walk.cu if there are few heads or a
+/// block may have too little shared memory for `tensor_core`, and else `tensor_core`. Then fp32, which is
+/// `recurrent_gpu` on copies of q, k and v, whose result is copied back.
 /// Improves on: `cluster` and `three_blocks` need Hopper, Dk <= 128 and keys that are normalised already. With few
 /// heads they leave multiprocessors idle. Neither they nor `tensor_core` support widths that are no multiple of 16,
 /// wide values, or rows that are not aligned.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Bound by, requires: as what it chooses.
-/// Weakness: a strong gate makes what follows it independent of what was before, so a sequence could be cut there
-/// without computing what a segment does to a state.
+/// Weakness: a single segment that needs its past makes its head take the exact way, and with keys that are to be
+/// normalised all heads take it.
 
 #include <cuda_runtime.h>
 
 #include <functional>
 #include <string>
 
+#include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/plan.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/segmented_walk.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/segments.hpp"
+#include "05_deltanet_wy/gated_delta_rule/dispatch/zero_starts.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
 #include "common/device/fp32_copies.cuh"
 #include "common/device/workspace.hpp"
@@ -52,8 +55,8 @@ struct Choice {
 };
 
 /// What runs on warpgroups.
-Choice fastest_on_warpgroups(const Bf16Arguments& a) {
-  switch (fastest_walk(a)) {
+Choice walk_of_warpgroups(const Bf16Arguments& a, Walk walk) {
+  switch (walk) {
     case Walk::cluster:
       return {[a] { cluster(a); }, "clusters of two blocks", 0, cluster_bytes_moved(a)};
     case Walk::three_blocks:
@@ -65,6 +68,19 @@ Choice fastest_on_warpgroups(const Bf16Arguments& a) {
   return {[a, plan] { segments(a, plan); },
           plan.segments == 1 ? "a walk of warpgroups" : "walks of " + std::to_string(plan.segments) + " segments",
           segments_memory(a, plan), segments_bytes_moved(a, plan)};
+}
+
+/// The fastest of them. If that leaves multiprocessors idle, segments that need no past come first.
+Choice fastest_on_warpgroups(const Bf16Arguments& a) {
+  const FastestWalk fastest = fastest_walk(a);
+  const tile::LaunchPlan plan = zero_start_segments(a, fastest);
+  Choice exact = walk_of_warpgroups(a, fastest.walk);
+  if (plan.segments == 1) return exact;
+  const auto run = [a, plan, walk = fastest.walk] {
+    zero_starts(a, plan, [&](const Bf16Arguments& rest) { walk_of_warpgroups(rest, walk).run(); });
+  };
+  return {run, std::to_string(plan.segments) + " segments from zeros, or " + exact.note,
+          exact.memory + std::int64_t(a.B) * a.H * plan.segments * std::int64_t(sizeof(int))};
 }
 
 /// The walk of `tensor_core` in less shared memory, with some number of segments.

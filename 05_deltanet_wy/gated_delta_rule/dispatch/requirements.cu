@@ -12,11 +12,13 @@
 #include "05_deltanet_wy/delta_rule/segments.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/segmented_walk.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/segments.hpp"
+#include "05_deltanet_wy/gated_delta_rule/dispatch/zero_starts.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated_tiles.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 #include "common/parallel.hpp"
+#include "common/tile/bulk_requirements.hpp"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/requirements.hpp"
 
@@ -66,6 +68,11 @@ std::int64_t segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& pla
 
 std::int64_t segments_memory(const Bf16Arguments& a) {
   return segments_memory(a, delta_rule::one_wave_of_segments(a));
+}
+
+std::int64_t zero_starts_memory(const Bf16Arguments& a) {
+  const std::int64_t segments = one_wave_of_clusters(a).segments;
+  return segments_memory(a) + std::int64_t(a.B) * a.H * segments * std::int64_t(sizeof(int));
 }
 
 // Bytes.

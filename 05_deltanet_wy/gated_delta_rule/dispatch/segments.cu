@@ -25,7 +25,8 @@
 ///   own_m = H_m, where H_0 starts from S_0     start of m + 1 = G_m (start of m) + Psi_m (start of m) + H_m
 ///
 /// Shapes: those of delta_rule's `segments`, and G_m in fp32.
-/// Thread mapping: as there. In kernel 1 all lanes of the loading warp fetch decays, one chunk ahead of the bulk copies.
+/// Thread mapping: as there. In kernel 1 all lanes of the loading warp fetch decays, one chunk ahead of the bulk
+/// copies.
 /// Resources: kernel 1 has four chunks of K, T, decays and the columns, 195 KB at Dk = 128; kernel 3 as
 /// that of delta_rule.
 /// Work: that of delta_rule's `segments`, and 6 Dv + Dk Dv / 32 multiplications per position twice.
@@ -33,7 +34,8 @@
 /// reads V, and K, T and decays once per 128 columns of [V | -K].
 /// Bound by: with few heads prepare_tiles() and the chains of the three kernels.
 /// Requires: compute capability 9.0, Dk <= 128, Dk and Dv multiples of 16, tensors that a tensor map can describe.
-/// Weakness: as there, twice the operations. Where gates are strong, G and Psi vanish, and H alone would do.
+/// Weakness: as there, twice the operations. Where gates are strong, G and Psi vanish, and H alone would do
+/// (zero_starts.cu).
 /// Sources: those of delta_rule's `segments`.
 
 #include <cuda_runtime.h>
@@ -48,8 +50,10 @@
 #include "05_deltanet_wy/gated_delta_rule/dispatch/segments.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated_tiles.hpp"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
+#include "common/device/walked_heads.cuh"
 #include "common/device/workspace.hpp"
 #include "common/parts.hpp"
 #include "common/tile/block_part.cuh"
@@ -106,7 +110,8 @@ __global__ void __launch_bounds__(kMapThreads, 1)
   const int key_tile = (out.tiles + 1) / 2, segment = int(blockIdx.x) / (key_tile + 1);
   const int tile = int(blockIdx.x) % (key_tile + 1), group = int(threadIdx.x) / kWarpgroup;
   const bool is_key = tile == key_tile;
-  if (is_key && segment == 0) return;
+  let_next_kernel_start();
+  if (has_been_walked(a.heads, b * a.H + h) || (is_key && segment == 0)) return;
   __shared__ Barrier full[kDepth], empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const auto tiles_of = [&](int stage) { return MapTiles<kDk>(memory + stage * MapTiles<kDk>::kBytes); };
@@ -198,6 +203,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
                         const __grid_constant__ TensorMap prepared, const float* all_decays, LaunchPlan plan,
                         SegmentMaps<Shape::kDk> starts) {
   const BlockPart<Shape> part(extents_of(a), plan.length);
+  if (has_been_walked(a.heads, part.head)) return;
   const int b = part.b, h = part.h, first_column = part.first_column, columns = part.columns;
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth], output_full[kDepth], output_empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
@@ -352,19 +358,21 @@ void segments(const Bf16Arguments& a, const LaunchPlan& plan) {
   end_part("prepare");
   const auto start = [&]<class Shape>(Shape) {
     SegmentMaps<Shape::kDk> segment_maps(a, plan.segments - 1);
+    segment_maps.heads = a.heads;
     if (segment_maps.count > 0) {
       segment_maps.decays = workspace<float>("gated_delta_rule: decays of segments",
                                              std::size_t(std::int64_t(a.B) * a.H * segment_maps.count));
       LaunchConfig config = segment_maps.template config<Shape>(a);
       config.shared_bytes += MapTiles<Shape::kDk>::kDepth * kDecays * sizeof(float);
+      config.starts_early = true;
       launch(segment_maps_kernel<Shape>, config, a, chunk_maps(a), map_of(x, a, 2 * kChunk), x.decays, plan,
              segment_maps);
-      carry_segments<Shape>(a, segment_maps);
+      carry_segments<Shape>(a, segment_maps, true);
       end_part("segments");
     }
-    launch(segment_walk_kernel<Shape>,
-           {grid_of<Shape>(extents_of(a), plan.segments), kBlockThreads, kSharedBytes<Shape>}, a, chunk_maps(a),
-           map_of(x, a), x.decays, plan, segment_maps);
+    LaunchConfig config(grid_of<Shape>(extents_of(a), plan.segments), kBlockThreads, kSharedBytes<Shape>);
+    config.starts_early = true;
+    launch(segment_walk_kernel<Shape>, config, a, chunk_maps(a), map_of(x, a), x.decays, plan, segment_maps);
   };
   a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
   end_part("walk");

@@ -19,6 +19,7 @@
 /// Weakness: keys that the copy normalises are rounded to bf16 afterwards. The two kernels normalise in fp32.
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/choice.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 
 namespace tutorial::gated_delta_rule {

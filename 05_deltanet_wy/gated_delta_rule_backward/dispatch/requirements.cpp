@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 #include "common/ceil_div.hpp"
 #include "common/parallel.hpp"

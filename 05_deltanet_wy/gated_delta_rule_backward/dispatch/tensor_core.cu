@@ -56,6 +56,7 @@
 
 #include "05_deltanet_wy/chunk/fragments.cuh"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/gradients_with_gates.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
 #include "05_deltanet_wy/delta_rule_backward/gradient_walk.cuh"
 #include "05_deltanet_wy/gated_delta_rule/decayed_warp_products.cuh"

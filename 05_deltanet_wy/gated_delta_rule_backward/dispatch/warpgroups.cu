@@ -50,6 +50,7 @@
 #include <string>
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_pairs.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated_tiles.hpp"
 #include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"

@@ -17,6 +17,11 @@
 /// outputs now leave by bulk copies, and the chain waits for R Res and S together, because it has fewer registers. All
 /// results have the bits of those of `one_anchor`.
 ///
+/// **Segments.** Where few heads leave multiprocessors idle, the kernel may cut sequences into segments, whose clusters
+/// begin with zeros a few chunks earlier (chunk/zero_starts.cuh, zero_starts.cuh). Each cluster decides for its segment
+/// whether gates and keys allow that. If not, it has nothing to do, and the kernels that follow walk the whole head
+/// (common/device/walked_heads.hpp).
+///
 /// Equation: that of `two_products`. What is rounded: as in `one_anchor`.
 ///
 /// Shapes: those of `tensor_core`; g [B, H, L, Dk] fp32 in device memory.
@@ -44,8 +49,11 @@
 #include "05_deltanet_wy/chunk/decay_columns.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/kda/dispatch/cluster.cuh"
+#include "05_deltanet_wy/kda/dispatch/zero_starts.cuh"
+#include "05_deltanet_wy/kda/dispatch/zero_starts.hpp"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/cluster.cuh"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/push_shared.cuh"
@@ -62,15 +70,35 @@ using namespace delta_rule;  // products of a chunk
 
 constexpr int kBlockThreads = 4 * kWarpgroup;  // of a block
 
-/// Grid (tiles of 64 columns of Dv, rounded up to an even number; H; B), in clusters of two along x.
-template <class Shape, bool kNormalize>
+/// Grid (tiles of 64 columns of Dv, rounded up to an even number, of all segments; H; B), in clusters of two along x.
+/// @tparam kFromZeros whether there may be several segments, of `length` positions
+template <class Shape, bool kNormalize, bool kFromZeros>
 __global__ void __launch_bounds__(kBlockThreads, 1)
-    cluster_kernel(Bf16Arguments a, const __grid_constant__ RawMaps maps) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * Shape::kDv;
-  const int columns = min(Shape::kDv, a.Dv - first_column);
-  const int rank = int(cluster_rank());
+    cluster_kernel(Bf16Arguments all, const __grid_constant__ RawMaps maps, WalkedHeads heads, int length) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y);
   const ClusterMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
   ClusterBarriers& barriers = memory.barriers();
+  int tile = int(blockIdx.x), first = 0, begin = 0;  // where the walk starts, and its outputs
+  [[maybe_unused]] Bf16Arguments part;
+  if constexpr (kFromZeros) {
+    let_next_kernel_start();
+    const int tiles = int(gridDim.x) / heads.segments, segment = tile / tiles;
+    tile %= tiles;
+    begin = segment * length;
+    // The first segment asks for the second one: where that may not start, the head is another kernel's.
+    const int start = heads.segments == 1
+                          ? 0
+                          : zero_start<kBlockThreads, kNormalize>(all, b, h, max(begin, length), barriers.factors);
+    if (threadIdx.x == 0 && tile == 0) {
+      store_global(heads.walked + (std::int64_t(b) * all.H + h) * heads.segments + segment, int(start != kNoWarmUp));
+    }
+    if (start == kNoWarmUp) return;
+    if (segment > 0) first = start;
+    part = part_of(all, first, min(begin + length, all.L));
+  }
+  const Bf16Arguments& a = *(kFromZeros ? &part : &all);  // what is walked
+  const int first_column = tile * Shape::kDv, columns = min(Shape::kDv, a.Dv - first_column);
+  const int rank = int(cluster_rank());
   auto &full = barriers.full, &empty = barriers.empty;
   Barrier &output_full = barriers.output_full, &output_empty = barriers.output_empty;
   const auto tiles_of = [&](int slot) { return WalkTiles<Shape::kDk>(memory.slot(slot)); };
@@ -83,7 +111,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group == 0) {
     decrease_registers<32>();
-    move_tiles(a, maps, memory, rank, first_column);
+    move_tiles(a, maps, memory, rank, {first, begin, first_column});
   } else if (group == 1) {
     increase_registers<144>();
     prepare_rows<kNormalize>(a, memory, rank);
@@ -169,13 +197,22 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 }  // namespace
 
-void cluster(const Bf16Arguments& a) {
-  const auto start = [&]<class Shape>(Shape) {
-    launch(a.normalize_keys ? cluster_kernel<Shape, true> : cluster_kernel<Shape, false>,
-           launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes)), a,
-           raw_maps(a));
+void cluster(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& heads) {
+  const auto start = [&]<class Shape, bool kNormalize>(Shape, std::bool_constant<kNormalize>) {
+    LaunchConfig config =
+        launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes));
+    config.grid.x *= unsigned(plan.segments);
+    launch(heads.walked ? cluster_kernel<Shape, kNormalize, true> : cluster_kernel<Shape, kNormalize, false>, config, a,
+           raw_maps(a), heads, plan.length);
   };
-  a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
+  const auto start_shape = [&](auto shape) {
+    a.normalize_keys ? start(shape, std::true_type()) : start(shape, std::false_type());
+  };
+  a.Dk <= 64 ? start_shape(PanelShape<64, 64>()) : start_shape(PanelShape<128, 64>());
+}
+
+void cluster(const Bf16Arguments& a) {
+  cluster(a, make_launch_plan(a.L, kWarpgroupColumns, 1), {});
 }
 
 }  // namespace tutorial::kda

@@ -56,7 +56,7 @@ struct ClusterBarriers {
   Barrier v_full, v_empty;
   Barrier output_full, output_empty;
   Barrier place_free;                    ///< the other block's chain has read what this block has pushed
-  int one_anchor[kOwnSlots][4];          ///< for each warp's columns (chunk_anchor.cuh)
+  int ways[kOwnSlots][4];                ///< that each warp's columns allow (chunk_anchor.cuh)
   float factors[tile::kChunk];           ///< of keys that are still to be normalised
   alignas(16) unsigned char outbox[16];  ///< bytes of a message; their values do not matter
   alignas(16) unsigned char inbox[16];   ///< those of the other block
@@ -152,15 +152,23 @@ enum PreparingBarrier : unsigned {
   kOfInverse = 1,  ///< of the warpgroup of the inverse alone
   kOfRows,         ///< of the warpgroup of the rows alone
   kRowsDecayed,    ///< rows are there from which A and P are computed, and the P before is not needed any more
-  kScoresRead,     ///< on the long way: neither warpgroup needs q~, k+~ and k~ any more
+  kScoresRead,     ///< not on the short way: neither warpgroup needs q~, k+~ and k~ any more
   kRowsReady,      ///< P, Q+, K+, K- and the chunk's decays are there; own scores and growths are not needed any more
 };
 inline constexpr unsigned kPreparing = 2 * tile::kWarpgroup;  ///< threads that meet there
 
+/// Where a cluster's walk lies in its sequence. Positions in `Bf16Arguments` that are only a part count from `first`
+/// on.
+struct WalkedPart {
+  int first;         ///< position of the first chunk
+  int begin;         ///< of the first output
+  int first_column;  ///< of the block
+};
+
 /// One thread of block `rank` loads q, k and g of the chunks that the block prepares.
 template <class Shape>
 __device__ __forceinline__ void load_raw_chunks(const Bf16Arguments& a, const RawMaps& maps,
-                                                const ClusterMemory<Shape>& memory, int rank) {
+                                                const ClusterMemory<Shape>& memory, int rank, const WalkedPart& part) {
   ClusterBarriers& barriers = memory.barriers();
   for (int j = 0, t = rank * tile::kChunk; t < a.L; ++j, t += 2 * tile::kChunk) {
     const int i = j % kOwnSlots;
@@ -172,13 +180,13 @@ __device__ __forceinline__ void load_raw_chunks(const Bf16Arguments& a, const Ra
     if (j > 0) barriers.place_free.arrive_expect(sizeof(barriers.inbox));  // the message that chunk j - 1 has been read
     const ChunkSlot<Shape::kDk> slot = memory.slot(i);
     const auto g = slot.g();
-    TileOrigin origin{.position = t, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
+    TileOrigin origin{.position = part.first + t, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
     barriers.raw[i].arrive_expect(2 * tile::kChunk * Shape::kDk * unsigned(sizeof(__nv_bfloat16)) + g.kLoadedBytes);
     tile::load_panels(g, maps.g, barriers.raw[i], origin);
     tile::load_panels(slot.K(), maps.k, barriers.raw[i], origin);
     tile::load_panels(slot.Q(), maps.q, barriers.raw[i], origin);
     origin.position += 2 * tile::kChunk;
-    if (origin.position >= a.L) continue;
+    if (t + 2 * tile::kChunk >= a.L) continue;
     for (int panel = 0; panel < Shape::kDk / 64; ++panel, origin.column += 64) {
       prefetch_tile(maps.q, origin);
       prefetch_tile(maps.k, origin);
@@ -208,15 +216,16 @@ __device__ __forceinline__ void send_chunks(const Bf16Arguments& a, const Cluste
 /// One thread loads V, and tells the other block when it may push a chunk.
 template <class Shape>
 __device__ __forceinline__ void request_values(const Bf16Arguments& a, const RawMaps& maps,
-                                               const ClusterMemory<Shape>& memory, int rank, int first_column) {
+                                               const ClusterMemory<Shape>& memory, int rank, const WalkedPart& part) {
   ClusterBarriers& barriers = memory.barriers();
   auto ring = Ring<1>::producer();
   for (int n = 0, t = 0; t < a.L; ++n, t += tile::kChunk) {
     ring.wait(&barriers.v_empty);
     fence_async_proxy();  // V has been read by ldmatrix
     barriers.v_full.arrive_expect(memory.kValueBytes);
-    tile::load_panels(memory.V(), maps.v, barriers.v_full,
-                      {.column = first_column, .position = t, .head = int(blockIdx.y), .batch = int(blockIdx.z)});
+    tile::load_panels(
+        memory.V(), maps.v, barriers.v_full,
+        {.column = part.first_column, .position = part.first + t, .head = int(blockIdx.y), .batch = int(blockIdx.z)});
     ring.advance();
     if (rank_of(n) == rank) continue;
     if (n >= 2) barriers.empty[kPeerSlot].wait((n / 2 - 1) % 2);
@@ -229,15 +238,18 @@ __device__ __forceinline__ void request_values(const Bf16Arguments& a, const Raw
 /// One thread stores O.
 template <class Shape>
 __device__ __forceinline__ void store_outputs(const Bf16Arguments& a, const RawMaps& maps,
-                                              const ClusterMemory<Shape>& memory, int first_column) {
+                                              const ClusterMemory<Shape>& memory, const WalkedPart& part) {
   ClusterBarriers& barriers = memory.barriers();
   auto ring = Ring<1>::consumer();
   for (int t = 0; t < a.L; t += tile::kChunk) {
+    const TileOrigin origin{
+        .column = part.first_column, .position = part.first + t, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
     ring.wait(&barriers.output_full);
-    store_tile(maps.o, memory.O().data,
-               {.column = first_column, .position = t, .head = int(blockIdx.y), .batch = int(blockIdx.z)});
-    commit_stores();
-    wait_stores_read<0>();
+    if (origin.position >= part.begin) {
+      store_tile(maps.o, memory.O().data, origin);
+      commit_stores();
+      wait_stores_read<0>();
+    }
     barriers.output_empty.arrive();
     ring.advance();
   }
@@ -246,16 +258,16 @@ __device__ __forceinline__ void store_outputs(const Bf16Arguments& a, const RawM
 /// The warpgroup that moves tiles: one thread of each warp.
 template <class Shape>
 __device__ __forceinline__ void move_tiles(const Bf16Arguments& a, const RawMaps& maps,
-                                           const ClusterMemory<Shape>& memory, int rank, int first_column) {
+                                           const ClusterMemory<Shape>& memory, int rank, const WalkedPart& part) {
   switch (threadIdx.x % tile::kWarpgroup) {
     case 0:
-      return request_values(a, maps, memory, rank, first_column);
+      return request_values(a, maps, memory, rank, part);
     case 32:
-      return load_raw_chunks(a, maps, memory, rank);
+      return load_raw_chunks(a, maps, memory, rank, part);
     case 64:
       return send_chunks(a, memory, rank);
     case 96:
-      return store_outputs(a, maps, memory, first_column);
+      return store_outputs(a, maps, memory, part);
   }
 }
 
@@ -268,25 +280,27 @@ __device__ __forceinline__ void prepare_rows(const Bf16Arguments& a, const Clust
     const ChunkSlot<Shape::kDk> slot = memory.slot(j % kOwnSlots);
     barriers.raw[j % kOwnSlots].wait(j / kOwnSlots % 2);
     if (kNormalize) find_factors(slot, warp, barriers.factors);
-    const bool one_anchor =
-        decay_with_one_anchor<kNormalize>(slot, warp, barriers.one_anchor[j % kOwnSlots], kOfRows, barriers.factors);
-    if (!one_anchor) {
+    const Way way = decay_with_anchors<kNormalize>(slot, warp, barriers.ways[j % kOwnSlots], kOfRows, barriers.factors);
+    if (way == kLongWay) {
       if (kNormalize) normalize_keys(slot, warp, barriers.factors);
       decay_sub_chunk(slot, warp);
     }
     wait_at_named_barrier(kRowsDecayed, kPreparing);
     delta_rule::BlockRow scores = {};
-    if (one_anchor) {
+    if (way == kOneAnchor) {
       scores_with_one_anchor(reinterpret_cast<tile::WarpgroupScores&>(scores), slot.Q(), slot, warp);
+    } else if (way == kTwoAnchors) {
+      scores_with_two_anchors(scores, slot.Q(), slot, warp);
     } else {
       decayed_scores(scores, slot, warp, 0);
     }
     tile::ScoreFragments P;
     round_scores(P, scores, warp);
     tile::put_fragments(memory.P(), P);
-    if (!one_anchor) {
+    if (way != kOneAnchor) {
+      const int thread = int(threadIdx.x) % tile::kWarpgroup;
       wait_at_named_barrier(kScoresRead, kPreparing);
-      decay_to_ends(slot, int(threadIdx.x) % tile::kWarpgroup);
+      way == kTwoAnchors ? decay_keys_to_end(slot, thread) : decay_to_ends(slot, thread);
     }
     arrive_at_named_barrier(kRowsReady, kPreparing);
   }
@@ -355,12 +369,15 @@ __device__ __forceinline__ void prepare_inverse(const Bf16Arguments& a, const Cl
     next_beta = beta_of(n + 2);
     wait_at_named_barrier(kRowsDecayed, kPreparing);
     delta_rule::BlockRow A = {};
-    if (all_allow(barriers.one_anchor[j % kOwnSlots])) {
+    const Way way = common_way(barriers.ways[j % kOwnSlots]);
+    if (way == kOneAnchor) {
       scores_with_one_anchor(reinterpret_cast<tile::WarpgroupScores&>(A), slot.K(), slot, warp);
+    } else if (way == kTwoAnchors) {
+      scores_with_two_anchors(A, slot.K(), slot, warp);
     } else {
       decayed_scores(A, slot, warp, 1);
-      arrive_at_named_barrier(kScoresRead, kPreparing);
     }
+    if (way != kOneAnchor) arrive_at_named_barrier(kScoresRead, kPreparing);
     delta_rule::SplitRow U;
     invert_scores(U, memory.blocks(), kOfInverse, warp, A, beta);
     wait_at_named_barrier(kRowsReady, kPreparing);

@@ -3,18 +3,20 @@
 ///
 /// Idea: choose a kernel that supports the problem, and the faster one of two. On Hopper that is `cluster` if there are
 /// enough heads for its clusters, and `one_anchor` otherwise, or `two_products` if rows of g are not aligned; on other
-/// GPUs it is `specialized_warps`. Where blocks have too little shared memory for it, `tensor_core` may still fit.
-/// Problems that the tensor cores do not support are computed in fp32 by `recurrent_gpu`: widths that are no multiple of
-/// 16 or too large, and rows that are not aligned. One kernel each copies q, k and v to fp32, and one copies the result
-/// back.
+/// GPUs it is `specialized_warps`. With few heads the sequence is cut into segments that start from zeros where the
+/// gates forget enough, which the GPU finds out: those of `zero_starts` if they take long, else those of `segments`.
+/// Where blocks have too little shared memory, `tensor_core` may still fit. Problems that the tensor cores do not
+/// support are computed in fp32 by `recurrent_gpu`: widths that are no multiple of 16 or too large, and rows that are
+/// not aligned. One kernel each copies q, k and v to fp32, and one copies the result back.
 /// Improves on: `cluster` supports neither every width nor every alignment, and leaves multiprocessors idle where heads
 /// are few.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Bound by: as what it chooses.
 /// Requires: Dk <= 256.
 /// Weakness: rows that are not aligned, and widths that are no multiple of 16, could be copied to aligned bf16 rows of
-/// a suitable width. No choice cuts the sequence into segments, and none looks at the gates: where they are so strong
-/// that chunks take the long way (sub_chunk_anchors.cuh), `cluster` and `one_anchor` are slower than the estimate.
+/// a suitable width. Where gates are weak, few heads leave multiprocessors idle. The choice between `cluster` and
+/// `one_anchor` does not look at the gates: where they are so strong that chunks take the long way
+/// (sub_chunk_anchors.cuh), both are slower than the estimate.
 
 #include <cuda_runtime.h>
 
@@ -22,8 +24,11 @@
 #include <functional>
 #include <string>
 
+#include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/kda.hpp"
+#include "05_deltanet_wy/kda/dispatch/segments.hpp"
 #include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"
+#include "05_deltanet_wy/kda/dispatch/zero_starts.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 #include "common/device/fp32_copies.cuh"
@@ -54,27 +59,58 @@ FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
           a.final_state};
 }
 
-// Clocks with Dk = Dv = 128: of `cluster` until the first chunk is prepared, and for a chunk; and of `one_anchor` for a chunk
-// of the walk.
+// Clocks with Dk = Dv = 128: of `cluster` until the first chunk is prepared, and for a chunk; and of `one_anchor` for a
+// chunk of the walk.
 constexpr double kFirstClocks = 17820, kClusterClocks = 5640, kWalkClocks = 1880;
 // Of `one_anchor`: microseconds of its two launches, and the speed of its bytes as a multiple of a copy's.
 constexpr double kTwoLaunches = 9, kBytesSpeed = 0.95;
+// Microseconds: of a kernel that finds that gates do not allow it to start from zeros, of two that find that they did,
+// and of a thousand blocks of these.
+constexpr double kRefusal = 2.3, kNothingToDo = 3, kThousandBlocks = 0.6;
+
+/// Microseconds of `cluster` for so many clusters with so many chunks.
+double cluster_time(std::int64_t clusters, double chunks) {
+  const std::int64_t at_a_time = std::max(1, clusters_at_a_time(2));
+  return estimate::card().microseconds(kFirstClocks + double(ceil_div(clusters, at_a_time)) * chunks * kClusterClocks);
+}
+
+std::int64_t clusters_of(const Bf16Arguments& a) {
+  return std::int64_t(a.B) * a.H * ceil_div(a.Dv, 128);
+}
+
+/// Microseconds of the kernels of `one_anchor`.
+/// @param chunks that the blocks of the walk have one after the other
+double two_kernels_time(const Bf16Arguments& a, std::int64_t chunks) {
+  const std::int64_t heads = std::int64_t(a.B) * a.H;
+  const estimate::Card card = estimate::card();
+  // The walk reads what the first kernel has written once per tile, all but once from the second-level cache.
+  const double written = double(two_products_memory(a)), read = double(heads * a.L) * double(8 * a.Dk);
+  const double walk = std::max(card.microseconds(double(chunks) * kWalkClocks),
+                               card.transfer(written + double(heads * a.L) * double(4 * a.Dv), kBytesSpeed));
+  return kTwoLaunches + card.transfer(read + written, kBytesSpeed) + walk;
+}
+
+/// Those of `one_anchor`.
+double one_anchor_time(const Bf16Arguments& a) {
+  return two_kernels_time(a, chunks_in_line(a, tile::make_launch_plan(a.L, 64, 1)));
+}
 
 /// The bounds are rough, but far from the point where they are equal the choice is clear, and near it either will do.
 bool cluster_is_faster(const Bf16Arguments& a) {
-  if (!one_anchor_unsupported(a).empty()) return false;
-  const std::int64_t heads = std::int64_t(a.B) * a.H, tiles = ceil_div(a.Dv, 64), blocks = heads * tiles;
-  const std::int64_t clusters = heads * ceil_div(a.Dv, 128);
-  const estimate::Card card = estimate::card();
-  const std::int64_t at_a_time = std::max(1, clusters_at_a_time(2));
-  const double chunks = double(ceil_div(a.L, 64));
-  const double cluster =
-      card.microseconds(kFirstClocks + double(ceil_div(clusters, at_a_time)) * chunks * kClusterClocks);
-  // The walk reads what the first kernel has written once per tile, all but once from the second-level cache.
-  const double written = double(two_products_memory(a)), read = double(heads * a.L) * double(8 * a.Dk);
-  const double walk = std::max(card.microseconds(double(card.rounds(blocks)) * chunks * kWalkClocks),
-                               card.transfer(written + double(heads * a.L) * double(4 * a.Dv), kBytesSpeed));
-  return cluster < kTwoLaunches + card.transfer(read + written, kBytesSpeed) + walk;
+  return one_anchor_unsupported(a).empty() &&
+         cluster_time(clusters_of(a), double(ceil_div(a.L, 64))) < one_anchor_time(a);
+}
+
+/// The segments of `cluster` that are to be tried before `segments`: as many as run at once. A single one if that would
+/// not be faster, or if the question whether the gates allow it would take more than 2 % of the time of gates that do
+/// not.
+tile::LaunchPlan segments_of_clusters(const Bf16Arguments& a, const tile::LaunchPlan& exact) {
+  const tile::LaunchPlan one = tile::make_launch_plan(a.L, 64, 1), plan = one_wave_of_clusters(a);
+  if (plan.segments == 1 || one_anchor_time(a) < kRefusal / 0.02) return one;
+  const double blocks = double(a.B) * a.H * ceil_div(a.L, 64);
+  const double time = cluster_time(clusters_of(a) * plan.segments, plan.length / 64 + 1) + kRefusal + kNothingToDo +
+                      blocks / 1000 * kThousandBlocks;
+  return time < two_kernels_time(a, chunks_in_line(a, exact)) ? plan : one;
 }
 
 /// A kernel, and what is to be said about it.
@@ -103,6 +139,16 @@ Choice choose_in_fp32(const Bf16Arguments& a, const std::string& why) {
 Choice choose(const Bf16Arguments& a) {
   if (cluster_is_faster(a)) return {[a] { cluster(a); }, "clusters of two blocks", 0, cluster_bytes_moved(a)};
   if (one_anchor_unsupported(a).empty()) {
+    const tile::LaunchPlan plan = shortest_segments(a), of_clusters = segments_of_clusters(a, plan);
+    if (of_clusters.segments > 1) {
+      return {[a, plan, of_clusters] { zero_starts(a, of_clusters, plan); },
+              std::to_string(of_clusters.segments) + " segments of clusters, or " + std::to_string(plan.segments) +
+                  " segments",
+              zero_starts_memory(a)};
+    }
+    if (plan.segments > 1) {
+      return {[a, plan] { segments(a, plan); }, std::to_string(plan.segments) + " segments", segments_memory(a)};
+    }
     return {[a] { one_anchor(a); }, "one_anchor", two_products_memory(a), one_anchor_bytes_moved(a)};
   }
   if (warpgroups_unsupported(a).empty()) {

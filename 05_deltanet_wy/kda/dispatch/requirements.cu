@@ -1,20 +1,23 @@
 /// @file
-/// What the kernels of the operator need: whether they can run a problem, memory beside its inputs and outputs, and the
-/// bytes that they read from device memory or write to it, even if a cache serves them. kda_test.cpp compares these with
-/// the bytes that the emulator counts.
+/// What the kernels of the operator need: whether they can run a problem, memory beside its inputs and outputs,
+/// and the bytes that they read from device memory or write to it, even if a cache serves them. kda_test.cpp compares
+/// these with the bytes that the emulator counts.
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <climits>
 
+#include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"
+#include "05_deltanet_wy/kda/dispatch/zero_starts.hpp"
 #include "05_deltanet_wy/kda/prepare_decayed.hpp"
 #include "05_deltanet_wy/kda/prepare_updates.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
 #include "common/parallel.hpp"
+#include "common/tile/bulk_requirements.hpp"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/float_panels.cuh"
 #include "common/tile/requirements.hpp"
@@ -101,6 +104,14 @@ std::int64_t tensor_core_memory(const Bf16Arguments& a) {
 
 std::int64_t two_products_memory(const Bf16Arguments& a) {
   return prepared_updates_memory(a);
+}
+
+std::int64_t segments_memory(const Bf16Arguments& a) {
+  return prepared_updates_memory(a) + heads_of(a) * ceil_div(a.L, 64) * 4 * std::int64_t(sizeof(float));  // bounds
+}
+
+std::int64_t zero_starts_memory(const Bf16Arguments& a) {
+  return segments_memory(a) + heads_of(a) * one_wave_of_clusters(a).segments * std::int64_t(sizeof(int));
 }
 
 // Bytes.

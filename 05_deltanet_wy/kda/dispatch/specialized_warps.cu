@@ -42,6 +42,7 @@
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/parts.hpp"
+#include "common/tile/decay_rows.cuh"
 #include "common/tile/load_tile.cuh"
 #include "common/tile/requirements.hpp"
 #include "common/tile/select_shape.cuh"

@@ -17,6 +17,7 @@
 /// Weakness: one narrow column more may cost as much as 15.
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/choice.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 
 namespace tutorial::kda {

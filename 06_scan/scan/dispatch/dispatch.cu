@@ -24,6 +24,7 @@
 #include "06_scan/scan/dispatch/single_pass.hpp"
 #include "06_scan/scan/gate_gradient.hpp"
 #include "06_scan/scan/requirements.hpp"
+#include "06_scan/scan_backward.hpp"
 
 namespace tutorial::scan {
 namespace {

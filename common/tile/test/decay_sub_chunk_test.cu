@@ -46,8 +46,8 @@ __global__ void decay_rows(Inputs a, int rows, float* q, float* k, float* decay,
   const auto load = [&](int t) { return load_row<2>(a, 0, 0, t, d); };
   for (int t = 0; t < kAhead; ++t) ahead[t] = load(t);
   float sums[8] = {};
-  decay_sub_chunk<2, true>(ahead, rows, true, load, Out(Rows{q + d, k + d, decay + d}), sums);
-  for (int i = 0; i < 8; ++i) scores[score_unit() * 8 + i] = sums[i];
+  decay_sub_chunk<2>(ahead, rows, true, load, Out(Rows{q + d, k + d, decay + d}), sums);
+  for (int i = 0; i < 8; ++i) scores[int(lane_index()) * 8 + i] = sums[i];
 }
 
 void expect_decays(int rows, float strength) {

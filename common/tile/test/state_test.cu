@@ -7,6 +7,7 @@
 
 #include "common/device/buffer.hpp"
 #include "common/device/launch.cuh"
+#include "common/tile/decay_rows.cuh"
 #include "common/tile/state.cuh"
 #include "common/tile/store_tile.cuh"
 #include "common/tile/test/matrices.hpp"

@@ -1,6 +1,7 @@
 /// @file
 /// The four products of a chunk by a warpgroup, on tiles that bulk copies bring, against the same products in double.
 
+#include "common/device/device.hpp"
 #include "common/tile/warpgroup_chunk.cuh"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 /// @file
 /// A chunk of four sub-chunks by a warpgroup, on tiles that bulk copies bring, against the recurrence in double.
 
+#include "common/device/device.hpp"
 #include "common/tile/warpgroup_sub_chunk.cuh"
 
 #include <gtest/gtest.h>

@@ -366,32 +366,34 @@ def register_scores() -> Picture:
     return p
 
 
-def unequal_segments() -> Picture:
+def bounded_starts() -> Picture:
     p = Picture(
-        "unequal_segments", 780, 290, "Two segments of different lengths",
-        "Two equal segments: one half of the multiprocessors computes the states of segment 0 while the other half is idle; then each "
-        "half walks a segment. Unequal ones: one half computes the states of segment 0 and then walks segment 1, the other half "
-        "walks segment 0 from the beginning, which is longer; both end together, and sooner.",
+        "bounded_starts", 780, 330, "Where the blocks of a head start",
+        "Four segments of eight chunks each, and a block for each. In a head that forgets, each block but the first walks one chunk "
+        "before its segment, from zeros, and then its segment. In a head that never forgets, each block walks all chunks before its "
+        "segment, from the initial state at position 0.",
     )  # fmt: skip
-    x, unit = 140, 3.3
+    x, chunk = 226, 16
 
-    def row(y, name, parts):
-        p.text(12, y + 20, name, "small")
-        at = x
-        for chunks, words, kind in parts:
-            p.labelled(at, y, chunks * unit, 30, [words], kind)
-            at += chunks * unit
+    def rows(y, warm_ups):
+        for m, warm_up in enumerate(warm_ups):
+            first = x + 8 * m * chunk
+            p.text(12, y + 24 * m + 14, f"block of segment {m}", "small")
+            if warm_up:
+                p.box(first - warm_up * chunk, y + 24 * m, warm_up * chunk, 18, "b")
+            p.box(first, y + 24 * m, 8 * chunk, 18, "c")
 
-    p.text(12, 22, "equal: 128 and 128 chunks", "bold")
-    row(34, "64 multiprocessors", [(63, "states of segment 0", "b"), (128, "walk of segment 1", "c")])
-    row(70, "64 others", [(63, "idle", "paper"), (128, "walk of segment 0", "c")])
-    p.text(12, 142, "unequal: 170 and 86 chunks", "bold")
-    row(154, "64 multiprocessors", [(84, "states of segment 0", "b"), (86, "walk of segment 1", "c")])
-    row(190, "64 others", [(170, "walk of segment 0, which needs no state", "c")])
-    end = x + 170 * unit
-    p.line(end, 26, end, 240, "line dashed")
-    p.text(end, 256, "both end here", "middle small")
-    p.text(12, 280, "a chunk of the states takes about half as long as one of the walk", "small soft")
+    p.text(12, 22, "a head that forgets", "bold")
+    rows(32, (0, 1, 1, 1))
+    p.text(12, 152, "a head that never forgets", "bold")
+    rows(162, (0, 8, 16, 24))
+    for m in range(5):
+        p.line(x + 8 * m * chunk, 28, x + 8 * m * chunk, 262, "line dashed")
+        p.text(x + 8 * m * chunk, 278, f"chunk {8 * m}", "middle small")
+    p.box(12, 292, 22, 18, "b")
+    p.text(42, 306, "warm-up: K and V into the state, no outputs", "small")
+    p.box(340, 292, 22, 18, "c")
+    p.text(370, 306, "walk: the state and outputs", "small")
     return p
 
 
@@ -518,7 +520,7 @@ DRAWINGS = (
     three_decays,
     decay_roles,
     register_scores,
-    unequal_segments,
+    bounded_starts,
     gate_pairs,
     gradient_borders,
     gradient_runs,
