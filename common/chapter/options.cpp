@@ -163,9 +163,10 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   app.add_option("--json", options.json, "write the results, or the list, to this file as JSON; - is standard output")
       ->type_name("FILE");
   if constexpr (trace::kIsPossible) {
-    app.add_option("--trace", traced, "write what the warps of the stage's kernels do to this file (docs/trace.md)")
+    app.add_option("--timeline", traced, "write what the warps of the stage's kernels do to this file (docs/trace.md)")
         ->type_name("FILE");
-    app.add_option("--trace-blocks", traced_blocks, "of so many blocks of each kernel, 8 unless given")->type_name("N");
+    app.add_option("--timeline-blocks", traced_blocks, "of so many blocks of each kernel, 8 unless given")
+        ->type_name("N");
   }
   app.footer("Exit status: 0 all checks passed, 1 a check failed, 2 bad usage or input.");
 
@@ -226,10 +227,10 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   options.weights = path_of("--weights", weights);
   options.output = path_of("--output", output);
   if constexpr (trace::kIsPossible) {
-    options.trace = path_of("--trace", traced);
-    if (app.count("--trace-blocks") > 0) {
-      options.trace_blocks = parse_number("--trace-blocks", traced_blocks, 1u, 4096u);
-      if (options.trace.empty()) throw UsageError("--trace-blocks: there is no --trace");
+    options.trace = path_of("--timeline", traced);
+    if (app.count("--timeline-blocks") > 0) {
+      options.trace_blocks = parse_number("--timeline-blocks", traced_blocks, 1u, 4096u);
+      if (options.trace.empty()) throw UsageError("--timeline-blocks: there is no --timeline");
     }
   }
   if (path_of("--json", options.json) == "/dev/stdout") options.json = "-";

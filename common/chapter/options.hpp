@@ -36,7 +36,7 @@ struct Options {
   std::filesystem::path weights;
   std::filesystem::path output;
   std::string json;             ///< a path or "-"
-  std::filesystem::path trace;  ///< empty: no trace
+  std::filesystem::path trace;  ///< --timeline; empty: no trace
   unsigned trace_blocks = 8;    ///< of each launch
 };
 

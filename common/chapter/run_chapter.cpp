@@ -70,10 +70,11 @@ void check_trace(const std::vector<Task>& tasks, const Options& options) {
   if (names.size() != 1) {
     const std::string chosen =
         names.size() > 8 ? fmt::format("{} of them", names.size()) : fmt::format("{}", fmt::join(names, ", "));
-    throw UsageError(fmt::format("--trace: one stage at a time, which --operator and --stage choose, not {}", chosen));
+    throw UsageError(
+        fmt::format("--timeline: one stage at a time, which --operator and --stage choose, not {}", chosen));
   }
   if (tasks.front().stages.front()->processor == Processor::cpu) {
-    throw UsageError(fmt::format("--trace: {} has no kernel", names.front()));
+    throw UsageError(fmt::format("--timeline: {} has no kernel", names.front()));
   }
   require_writable(options.trace);
 }

@@ -79,9 +79,10 @@ __device__ __forceinline__ void store_event(Kind kind, SourceLocation where, Obj
         "r"(value), "r"(block), "r"(target.blocks));
 }
 
-/// Something happens now.
+/// Something happens now. What the tool finds out without it is left out: each event costs time.
 __device__ __forceinline__ void note(Kind kind, SourceLocation where, Object object = {}, std::uint32_t value = 0) {
-  store_event(kind, where, object, clock_now(), kind == Kind::arrive ? __popc(__activemask()) : value);  // lanes
+  if (kind == Kind::arrive) value = __popc(__activemask());  // lanes
+  if (kind != Kind::fence_products && kind != Kind::commit_stores) store_event(kind, where, object, clock_now(), value);
 }
 
 /// A wait lasts from here to the end of the scope.
@@ -124,7 +125,6 @@ __device__ __forceinline__ void sync_block(SourceLocation where = SourceLocation
   const Wait wait(Kind::block_wait, where);
   __syncthreads();
 }
-
 #else
 
 struct Object {

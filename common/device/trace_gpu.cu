@@ -195,7 +195,7 @@ Trace end() {
   collect<<<1024, 256, 0, current_stream()>>>(now.slots.data(), now.slots.bytes() / sizeof(uint4), events.data(),
                                               found.data());
   const unsigned count = found.download()[0];
-  if (count > kMost) throw std::runtime_error("--trace: too many events; trace fewer blocks or a shorter sequence");
+  if (count > kMost) throw std::runtime_error("--timeline: too many events; trace fewer blocks or a shorter sequence");
   std::vector<Stored> stored = events.download();
   stored.resize(count);
 
@@ -208,7 +208,7 @@ Trace end() {
   trace.device = properties.name;
   trace.clock_ghz = clock_ghz();
 
-  if (stored.empty()) throw std::runtime_error("--trace: no event was written down");
+  if (stored.empty()) throw std::runtime_error("--timeline: no event was written down");
   // By the number of the launch, modulo kLaunches, and block.
   std::map<std::pair<unsigned, unsigned>, std::vector<Stored>> by_block;
   for (const Stored& one : stored) {
@@ -231,7 +231,7 @@ Trace end() {
   // Parts in the order of their launches, which the GPU counts. Where it counts other things, too, those that remain of the
   // call that is kept are its last ones.
   const int all = int(now.launches.size()), forgotten = int(now.forgotten), kept = all - forgotten;
-  if (all > int(kLaunches)) throw std::runtime_error("--trace: the stage starts more kernels than a trace holds");
+  if (all > int(kLaunches)) throw std::runtime_error("--timeline: the stage starts more kernels than a trace holds");
   std::map<unsigned, unsigned> parts;  // by what they come after the last launch before
   for (const auto& [key, block] : by_block) parts[(key.first - now.number - 1) % kLaunches] = key.first;
   const bool are_counted = int(parts.rbegin()->first) < all;

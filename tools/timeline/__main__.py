@@ -55,7 +55,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser().parse_args(arguments[:end])
     options.chapter_options = arguments[end + 1 :]
-    for name in ("--trace", "--trace-blocks", "--stage", "--json", "--list", "--output", "--operator"):
+    for name in ("--timeline", "--timeline-blocks", "--stage", "--json", "--list", "--output", "--operator"):
         if any(one.split("=")[0] == name for one in options.chapter_options):
             raise UsageError(f"{name} is not an option to give after --; the stage is named before it")
     if options.render and options.render.suffix != ".json":

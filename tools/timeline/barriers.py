@@ -10,6 +10,8 @@ ARRIVALS = ("arrive", "expect")
 COPIES = ("load", "push")
 # An instruction and its neighbours take so many clocks also where nobody has to wait.
 AT_ONCE = 60
+# From an arrival to the end of a wait in the same block, and in another one, at most.
+HAND_OVER = (120, 600)
 
 
 @dataclass
@@ -95,11 +97,15 @@ class Barriers:
             come += event.value if event.kind == "arrive" and event.value else 1  # lanes
             completed += [event.begin] * (come // count - len(completed))
         expects = [event for event in arrivals if event.kind == "expect"]
-        for event in events:
-            if event.kind in COPIES:
+        copies = sorted((event for event in events if event.kind in COPIES), key=lambda event: event.begin)
+        for i, event in enumerate(copies):
+            if expects and len(copies) % len(expects) == 0:  # as many in each phase
+                event.phase = expects[i * len(expects) // len(copies)].phase
+            else:
                 before = [one.phase for one in expects if one.begin <= event.begin + 2 * AT_ONCE]
                 event.phase = before[-1] if before else 0
-            elif event.kind == "wait":
+        for event in events:
+            if event.kind == "wait":
                 passed = [n for n in range(len(completed)) if n % 2 == event.phase % 2 and completed[n] <= event.end]
                 event.phase = passed[-1] if passed else -1
 
@@ -147,11 +153,18 @@ class Barriers:
         for wait in phase.waits:
             if wait.is_stuck or wait.end - wait.begin <= AT_ONCE:
                 continue
-            come = [(event.begin, i, event) for i, event in enumerate(phase.arrivals) if event is not wait and event.begin <= wait.end]
-            come += [(self.copy_end[copy], len(come) + i, copy) for i, copy in enumerate(phase.copies)
+            # By when they have come; of copies of which that is not known better, the one that was requested last.
+            come = [(event.begin, event.begin, i, event) for i, event in enumerate(phase.arrivals)
+                    if event is not wait and event.begin <= wait.end]
+            come += [(self.copy_end[copy], copy.begin, len(come) + i, copy) for i, copy in enumerate(phase.copies)
                      if self.copy_end.get(copy, wait.end + 1) <= wait.end]
-            if come and max(come)[0] > wait.begin:
-                self.cause[wait] = max(come)[2]
+            if not come or max(come)[0] <= wait.begin:
+                continue
+            self.cause[wait] = max(come)[-1]
+            # A GPU does not tell when a copy has come. If a warp has arrived just before the wait ended, that was the last.
+            just_before = [one for one in come if one[-1].kind in ARRIVALS and wait.end - one[0] < HAND_OVER[one[-1].peer >= 0]]
+            if not self.is_logical and just_before:
+                self.cause[wait] = max(just_before)[-1]
 
     def time_of(self, cause: Event) -> int:
         """When an arrival has happened, or a copy has come."""

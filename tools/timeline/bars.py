@@ -114,18 +114,15 @@ def cut(events: list[Event], barriers: Barriers, last: int) -> list[Bar]:
 
 
 def products_under_way(events: list[Event]) -> list[Bar]:
-    """Groups of products from their start to the wait that ends them. The emulator tells when each of them runs."""
+    """Groups of products from their start to the wait that ends them. The emulator tells when each of them runs; on a GPU
+    they start after what the warp did last before the commit."""
     known = [event for event in events if event.kind == "product"]
     if known:
         return [Bar("products", places.function(event.place), event.begin, event.end, event) for event in known]
-    bars, open_since, fence, groups = [], None, None, []
-    for event in events:
-        if event.kind == "fence_products":
-            open_since, fence = event.end, event
-        elif event.kind == "commit_products":
-            begin = event.begin if open_since is None else open_since
-            groups.append((begin, event, places.products(fence.place if fence else event.place, event.place)))
-            open_since, fence = event.end, event
+    bars, groups = [], []
+    for before, event in zip([None, *events], events):
+        if event.kind == "commit_products":
+            groups.append((before.end if before else event.begin, event, places.products(event.place)))
         elif event.kind == "wait_products":
             done = len(groups) - event.value
             for begin, commit, name in groups[: max(done, 0)]:

@@ -87,30 +87,35 @@ def indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
+LAMBDA = re.compile(r"(\w+) = \[[^]]*\](?:<[^>]*>)?(?:\(|\s*\{)")
+NO_FUNCTIONS = {"__launch_bounds__", "__align__", "requires"}
+
+
+def head_of_function(lines: list[str], i: int) -> str:
+    """The name of the function whose definition begins in line i; nothing if none does there."""
+    before = lines[i - 1] if i else ""
+    if not re.search(r"__device__|__global__|\bvoid\b", before + lines[i]) or lines[i].lstrip().startswith(("return", "}")):
+        return ""
+    names = re.findall(r"(\w+)\(", " ".join(lines[i : i + 3]).split("{")[0])
+    return next((name for name in names if name not in NO_FUNCTIONS), "")
+
+
+@cache
 def function(place: Place) -> str:
-    """The function or the named lambda that the line stands in."""
+    """The function or the named lambda that the line stands in: going up, the first definition that is indented less."""
     lines = text(place.file)
     if not 0 < place.line <= len(lines):
         return ""
-    depth = indent(lines[place.line - 1])
+    depth = indent(lines[place.line - 1]) + 1
     for i in range(place.line - 1, -1, -1):
         line = lines[i]
-        if not line.strip() or line.lstrip().startswith(("//", "#", "///")):
+        if not line.strip() or line.lstrip().startswith(("//", "#")) or indent(line) >= depth:
             continue
-        if found := re.search(r"(\w+) = \[[^]]*\](?:<[^>]*>)?(?:\(|\s*\{)", line):
-            if indent(line) < depth or (indent(line) == depth and i + 1 == place.line):
-                return found[1]
-        if indent(line) < depth or i + 1 == place.line:
-            depth = min(depth, indent(line))
-            if re.match(r"\s*(if|for|while|else|switch|do|\}|return|const|auto|case)\b", line) or line.lstrip().startswith("}"):
-                continue
-            if line.startswith(("__global__", "__device__", "static", "template", "inline", "void", "    ", "  ")) or indent(line) == 0:
-                head = " ".join(lines[i : i + 3])
-                names = [name for name in re.findall(r"(\w+)\(", head.split("{")[0]) if name not in
-                         ("__launch_bounds__", "requires", "__align__")]
-                if names and ("__device__" in line or "__global__" in line or "void" in line or "__device__" in lines[i - 1]
-                              or "__global__" in lines[i - 1]):
-                    return names[0]
+        depth = max(indent(line), 1)
+        if found := LAMBDA.search(line):
+            return found[1]
+        if name := head_of_function(lines, i):
+            return name
     return ""
 
 
@@ -170,15 +175,14 @@ def barrier(place: Place) -> str:
 
 
 @cache
-def products(first: Place, last: Place) -> str:
-    """The functions between a fence and a commit that start products."""
-    if first.file == last.file and 0 < last.line - first.line < 40:
-        between = " ".join(code(Place(first.file, n)) for n in range(first.line + 1, last.line))
-        names = list(dict.fromkeys(re.findall(r"\b(start_\w+|wgmma)\b", between)))
-        if names == ["wgmma"] or not names:
-            return function(last)
-        return ", ".join(name for name in names if name != "wgmma")
-    return function(last)
+def products(commit: Place) -> str:
+    """The functions that start the products of a group, between the commit and the fence or the commit before it."""
+    names: list[str] = []
+    for line in reversed(text(commit.file)[max(0, commit.line - 40) : commit.line - 1]):
+        if re.search(r"\bwgmma_(fence|commit)\(", line):
+            break
+        names = re.findall(r"\b(start_\w+)(?:<[^;()]*>)?\(", re.sub(r"//.*", "", line)) + names
+    return ", ".join(dict.fromkeys(names)) or function(commit)
 
 
 def calls(file: str, first: int, last: int) -> list[str]:

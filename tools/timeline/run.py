@@ -46,7 +46,7 @@ def write_down(stage: Stage, build: Path, untraced: Path | None, base: Path, blo
     once = []
     if untraced is None and not {"--repeat", "--warmup"} & set(stage.options):
         once = ["--repeat", "1", "--warmup", "0"]
-    traced = [*stage.arguments, *once, "--trace", str(file), "--trace-blocks", str(blocks)]
+    traced = [*stage.arguments, *once, "--timeline", str(file), "--timeline-blocks", str(blocks)]
     status = run_program(stage.program(build), traced, base.with_suffix(".run.json"))
     base.with_suffix(".untraced.json").unlink(missing_ok=True)
     if status not in (0, 1, 2):

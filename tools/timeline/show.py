@@ -67,7 +67,7 @@ def notes(base: Path, one: Trace) -> list[str]:
     if one.is_logical:
         return [f"~ the emulator's clocks: the order is real, the times come from a table ({one.device})"]
     known = cost(base)
-    spent = f"; the trace costs {100 * (known[0] / known[1] - 1):.0f} %" if known else ""
+    spent = f"; the trace costs {100 * (known[0] / known[1] - 1):.0f} %" if known else "; what the trace costs was not measured"
     return [f"{one.device}, {one.date}; clocks of {one.clock_ghz:.2f} GHz{spent}"]
 
 

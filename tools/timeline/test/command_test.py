@@ -13,6 +13,7 @@ import unittest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from timeline import published, trace  # noqa: E402
+from timeline.barriers import ARRIVALS, COPIES, Barriers  # noqa: E402
 from timeline.places import ROOT  # noqa: E402
 
 BUILD = Path()
@@ -33,7 +34,7 @@ BAD_USES = [
     (["trace", "2", "fused", "--chunks", "0"], "'0' is no whole number from 1 on"),
     (["trace", "2", "fused", "--blocks", "x"], "'x' is no whole number from 1 on"),
     (["trace", "2", "fused", "--", "--stage", "pipelined"], "--stage is not an option to give after --"),
-    (["trace", "2", "fused", "--", "--trace=x"], "--trace is not an option to give after --"),
+    (["trace", "2", "fused", "--", "--timeline=x"], "--timeline is not an option to give after --"),
     (["trace", "--render", "/nowhere/x.json"], "/nowhere/x.json: No such file"),
     (["trace", "--render", "README.md"], "README.md: the name of a trace ends with .json"),
     (["trace", "--render", "CMakePresets.json"], "CMakePresets.json: it is no trace"),
@@ -57,12 +58,12 @@ class BadUseTest(unittest.TestCase):
         program = BUILD / "02_chunkwise/chunkwise"
         file = "/tmp/never_written.json"
         for arguments, answer in [
-            (["--trace", file], "one stage at a time"),
-            (["--trace", file, "--operator", "linear_attention", "--stage", "fused,pipelined"], "one stage at a time"),
-            (["--trace", file, "--operator", "linear_attention", "--stage", "chunkwise"], "linear_attention/chunkwise has no kernel"),
-            (["--trace", "/nowhere/x", "--operator", "linear_attention", "--stage", "fused"], "cannot write /nowhere/x"),
-            (["--trace-blocks", "3", "--operator", "linear_attention", "--stage", "fused"], "there is no --trace"),
-            (["--trace", file, "--operator", "linear_attention", "--stage", "fused", "--trace-blocks", "0"], "not between 1 and 4096"),
+            (["--timeline", file], "one stage at a time"),
+            (["--timeline", file, "--operator", "linear_attention", "--stage", "fused,pipelined"], "one stage at a time"),
+            (["--timeline", file, "--operator", "linear_attention", "--stage", "chunkwise"], "linear_attention/chunkwise has no kernel"),
+            (["--timeline", "/nowhere/x", "--operator", "linear_attention", "--stage", "fused"], "cannot write /nowhere/x"),
+            (["--timeline-blocks", "3", "--operator", "linear_attention", "--stage", "fused"], "there is no --timeline"),
+            (["--timeline", file, "--operator", "linear_attention", "--stage", "fused", "--timeline-blocks", "0"], "not between 1 and 4096"),
         ]:
             with self.subTest(arguments):
                 done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
@@ -70,6 +71,57 @@ class BadUseTest(unittest.TestCase):
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                 self.assertIn(answer, done.stderr)
                 self.assertFalse(Path(file).exists())
+
+
+def as_of_a_gpu(data: dict) -> dict:
+    """A trace of the emulator without what a GPU does not tell: when copies arrive, and phases beyond the parity of waits."""
+    blocks = []
+    for block in data["blocks"]:
+        events = []
+        for warp, kind, place, begin, end, barrier, phase, value, peer in block["events"]:
+            if kind in ("product", "start", "end", "fence_products"):
+                continue
+            known = phase % 2 if kind == "wait" else -1
+            events.append([warp, kind, place, begin, begin if kind in COPIES else end, barrier, known, value, peer])
+        blocks.append(block | {"events": events})
+    return data | {"clock": "multiprocessor", "clock_ghz": 2.0, "blocks": blocks}
+
+
+def phases_and_causes(data: dict) -> tuple[dict, dict]:
+    """Of each event at a barrier the phase, and of each wait who ended it; by what tells events apart."""
+    one = trace.read(data)
+    launch = one.launches[-1]
+    found = Barriers(launch, one.is_logical)
+
+    def key(event):
+        return event.block.index, event.warp, event.kind, event.place, event.begin, event.object, event.peer
+
+    events = [event for block in launch.blocks for event in block.events if event.kind in ("wait", *ARRIVALS, *COPIES)]
+    return ({key(event): event.phase for event in events},
+            {key(wait): key(cause) for wait, cause in found.cause.items() if wait.kind == "wait"})  # fmt: skip
+
+
+class PhaseTest(unittest.TestCase):
+    """The emulator knows what the tool has to find out of a GPU's trace."""
+
+    def check(self, stage: str, *arguments: str) -> float:
+        """All phases are found. Returns the share of the causes that are."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "t.json"
+            command = [BUILD / "02_chunkwise/chunkwise", "--operator", "linear_attention", "--stage", stage, "-B", "1", "-H", "1",
+                       *arguments, "--repeat", "1", "--warmup", "0", "--timeline", file]  # fmt: skip
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+            data = json.loads(file.read_text(encoding="utf-8"))
+        (phases, causes), (found_phases, found_causes) = phases_and_causes(data), phases_and_causes(as_of_a_gpu(data))
+        self.assertGreater(len(causes), 20)
+        self.assertEqual(phases, found_phases)
+        return sum(found_causes.get(wait) == cause for wait, cause in causes.items()) / len(causes)
+
+    def test_of_roles(self):
+        self.assertEqual(self.check("queued_products", "-L", "1024"), 1)
+
+    def test_of_a_cluster(self):
+        self.assertGreater(self.check("cluster", "-L", "1024", "--value-dim", "128"), 0.95)
 
 
 class StageTest(unittest.TestCase):
@@ -95,7 +147,7 @@ class StageTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "cluster.json"
             arguments = ["--operator", "linear_attention", "--stage", "cluster", "-B", "1", "-H", "1", "-L", "256", "--value-dim", "128"]
-            subprocess.run([BUILD / "02_chunkwise/chunkwise", *arguments, "--repeat", "1", "--warmup", "0", "--trace", file],
+            subprocess.run([BUILD / "02_chunkwise/chunkwise", *arguments, "--repeat", "1", "--warmup", "0", "--timeline", file],
                            stdout=subprocess.DEVNULL, check=True)  # fmt: skip
             one = trace.load(file)
         block = one.launches[-1].blocks[0]
@@ -110,7 +162,7 @@ class StageTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "segments.json"
             arguments = ["--operator", "delta_rule", "--stage", "segments", "-B", "1", "-H", "1", "-L", "2048"]
-            subprocess.run([program, *arguments, "--repeat", "1", "--warmup", "0", "--trace", file],
+            subprocess.run([program, *arguments, "--repeat", "1", "--warmup", "0", "--timeline", file],
                            stdout=subprocess.DEVNULL, check=True)  # fmt: skip
             one = trace.load(file)
         self.assertGreater(len(one.launches), 1)

@@ -27,10 +27,10 @@ def line_of(text: str, after: int = 0) -> int:
 INIT_FULL, INIT_EMPTY = line_of(": full) barrier.init"), line_of(": empty) barrier.init")
 WAIT_EMPTY, EXPECT = line_of("ring.wait(empty)"), line_of(".arrive_expect(")
 LOAD = line_of("load_chunk(")
-WAIT_FULL, FENCE, COMMIT = line_of("ring.wait(full)"), line_of("wgmma_fence(scores)"), line_of("wgmma_commit()")
+WAIT_FULL, COMMIT = line_of("ring.wait(full)"), line_of("wgmma_commit()")
 WAIT_PRODUCTS, ARRIVE = line_of("wgmma_wait<0>(scores)"), line_of("empty[ring.stage()].arrive()")
 LAUNCH = line_of("launch(queued_products_kernel")
-LINES = [INIT_FULL, INIT_EMPTY, WAIT_EMPTY, EXPECT, LOAD, WAIT_FULL, FENCE, COMMIT, WAIT_PRODUCTS, ARRIVE, LAUNCH]
+LINES = [INIT_FULL, INIT_EMPTY, WAIT_EMPTY, EXPECT, LOAD, WAIT_FULL, COMMIT, WAIT_PRODUCTS, ARRIVE, LAUNCH]
 FULL, EMPTY = 8, 16  # where the barriers lie
 CHUNKS, CHUNK = 8, 1000  # clocks
 
@@ -52,7 +52,6 @@ def gpu_trace() -> dict:
         add(0, "expect", EXPECT, at - 5, at - 5, FULL, value=4096)
         add(0, "load", LOAD, at, at, FULL)
         add(4, "wait", WAIT_FULL, at - 60, at + 400, FULL, n % 2)
-        add(4, "fence_products", FENCE, at + 440, at + 440)
         add(4, "commit_products", COMMIT, at + 460, at + 460)
         add(4, "wait_products", WAIT_PRODUCTS, at + 470, at + 800)
         add(4, "arrive", ARRIVE, at + 850, at + 850, EMPTY)
@@ -133,7 +132,7 @@ class PlacesTest(unittest.TestCase):
         self.assertEqual(places.barrier(place(ARRIVE)), "empty")
         self.assertEqual(places.kernel(place(LAUNCH)), "queued_products_kernel")
         self.assertEqual(places.function(place(line_of("start_output_from_state<"))), "start_outputs")
-        self.assertEqual(places.products(place(line_of("wgmma_fence(O, s)")), place(line_of("wgmma_commit()", line_of("wgmma_fence(O, s)")))),
+        self.assertEqual(places.products(place(line_of("wgmma_commit()", line_of("wgmma_fence(O, s)")))),
                          "start_output_from_state, start_output_from_scores")
         tiles = "common/tile/bulk_tiles.cuh"
         line = next(i + 1 for i, text in enumerate(places.text(tiles)) if "load_panels(tiles.K" in text)
@@ -213,9 +212,9 @@ class BarsTest(unittest.TestCase):
             for before, after in zip(role.bars, role.bars[1:]):
                 self.assertEqual(before.end, after.begin)
 
-    def test_products_are_under_way_from_the_fence_to_the_wait(self):
+    def test_products_are_under_way_from_their_start_to_the_wait(self):
         self.assertEqual([(bar.begin, bar.end) for bar in self.timeline.roles[1].products],
-                         [(n * CHUNK + 440, n * CHUNK + 800) for n in range(CHUNKS)])
+                         [(n * CHUNK + 400, n * CHUNK + 800) for n in range(CHUNKS)])
         self.assertEqual({bar.name for bar in self.timeline.roles[1].products}, {"start_scores"})
 
     def test_chunks(self):
@@ -235,7 +234,7 @@ class SummaryTest(unittest.TestCase):
         self.assertEqual(share.by_kind["products"], CHUNKS * 330)
         self.assertEqual(share.by_kind["waiting"], CHUNKS * 460)
         self.assertEqual(sum(share.by_wait.values()), share.by_kind["waiting"])
-        self.assertEqual(share.under_way, CHUNKS * 360)
+        self.assertEqual(share.under_way, CHUNKS * 400)
 
     def test_the_chain_is_as_long_as_its_chunks(self):
         begin, end, count = summary.steady(self.timeline)
