@@ -24,10 +24,10 @@
 
 #include <algorithm>
 
+#include "02_chunkwise/linear_attention/requirements.hpp"
 #include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/linear_attention_backward/dispatch/walks.hpp"
 #include "02_chunkwise/linear_attention_backward/gradients.hpp"
-#include "02_chunkwise/linear_attention/requirements.hpp"
 #include "02_chunkwise/linear_attention_backward/requirements.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/convert.cuh"
