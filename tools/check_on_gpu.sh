@@ -3,15 +3,13 @@
 #   build     configures and builds the cuda preset
 #   test      its tests
 #   sanitize  compute-sanitizer over the chapters, on small and odd problems
-#   time      the timings of the chapters' tables, one JSON object a line, into OUTPUT/timings.jsonl
 #   compare   only where it is named: the sweep behind docs/timings, into OUTPUT/compare.json and nothing else. It takes
 #             MINUTES (8); `./tutorial compare --render OUTPUT/compare.json --publish` makes tables and pictures of it
-# Without PARTs, the first four, in this order. CHAPTERS="02 03" restricts `sanitize` and `time` to these. Libraries
-# outside the system are found through CMAKE_PREFIX_PATH. All parts run, also after one has failed; the status is 1 if
-# any has.
+# Without PARTs, the first three, in this order. CHAPTERS="02 03" restricts `sanitize` to these. Libraries outside
+# the system are found through CMAKE_PREFIX_PATH. All parts run, also after one has failed; the status is 1 if any has.
 set -uo pipefail
 
-parts=(build test sanitize time)
+parts=(build test sanitize)
 output=${1:-}
 if [[ -z $output || $output == -* ]]; then
   echo "usage: $0 OUTPUT [${parts[*]} compare]" >&2
@@ -44,17 +42,19 @@ build() { cmake --preset cuda && cmake --build --preset cuda --parallel "$(nproc
 # A few at a time: every test takes memory on the GPU for its context.
 test_all() { ctest --preset cuda --timeout 300 --parallel 4; }
 
-# sanitized CHAPTER B H L Dk Dv [OPTION...]: a small problem under memcheck, racecheck and synccheck. racecheck (CUDA 13.0)
-# follows an mbarrier only where each thread that reads or writes arrives itself. Where one lane arrives for its warp after
-# __syncwarp(), and between bar.arrive and bar.sync, it reports races that are none; a kernel of ten lines shows it. So
-# it reports the normaliser on Hopper, in chapter 04 the decays of both `specialized`, and Q S of
-# `hopper_gradients` there, which four lanes hand over for their warps, those of simple_gla's `dispatch` as 12.0, and in chapter 05 the decays in the slots of
-# `cluster` of gated_delta_rule and the blocks on the diagonal in `one_block`. ThreadSanitizer on the emulator checks these
-# hand-overs.
+# sanitized CHAPTER B H L Dk Dv [OPTION...]: a small problem under memcheck, racecheck and synccheck. racecheck (CUDA
+# 13.0) follows an mbarrier only where each thread that reads or writes arrives itself. Where one lane arrives for
+# its warp after __syncwarp(), and between bar.arrive and bar.sync, it reports races that are none; a kernel of ten
+# lines shows it. So it reports the normaliser on Hopper, in chapter 04 the decays of both `specialized`, and Q S of
+# `hopper_gradients` there, which four lanes hand over for their warps, those of simple_gla's `dispatch` as 12.0, and
+# in chapter 05 the decays in the slots of `cluster` of gated_delta_rule the blocks on the diagonal in `one_block`,
+# and the sums and row products in `warpgroups` of gated_delta_rule --backward. ThreadSanitizer on the emulator
+# checks these hand-overs.
 # synccheck looks for the threads of a bar.sync at one place in the code. In the last kernels of `warpgroups` and
-# `longer_chunks` of delta_rule --backward, two warpgroups wait for each other at a named barrier of 256 threads, each at
-# its own line. PTX allows that: a barrier counts threads, whatever instruction they come from. synccheck reports
-# "Divergent thread(s) in block" there, and nothing at the barriers of 128 threads, which all pass at one line. It is the same in `cluster` of kda.
+# `longer_chunks` of delta_rule --backward, two warpgroups wait for each other at a named barrier of 256 threads,
+# each at its own line. PTX allows that: a barrier counts threads, whatever instruction they come from. synccheck
+# reports "Divergent thread(s) in block" there, and nothing at the barriers of 128 threads, which all pass at one
+# line. It is the same in `cluster` of kda.
 sanitized() {
   local tool status=0
   for tool in memcheck racecheck synccheck; do
@@ -186,170 +186,6 @@ sanitized_scan() {
   return $status
 }
 
-# timed CHAPTER [OPTION...]: a line of JSON more, and the table.
-timed() {
-  local line
-  echo "-- $*"
-  line=$("$@" --json - | tr -d '\n') || return 1
-  printf '%s\n' "$line" >>"$output/timings.jsonl"
-}
-
-# The shapes at which fast-transformers was measured.
-time_01() {
-  local shape L status=0
-  local -a sizes
-  for shape in "4 8 64" "8 8 64" "4 8 128" "8 8 128"; do
-    read -ra sizes <<<"$shape"
-    for L in 512 2048 8192 16384; do
-      timed "$linear_attention" --operator causal_dot_product --stage atomic,lmha,lmha_low_occupancy,dispatch \
-        -B "${sizes[0]}" -H "${sizes[1]}" -L $L --key-dim "${sizes[2]}" --value-dim "${sizes[2]}" || status=1
-      timed "$linear_attention" --operator causal_dot_product --backward --stage lmha,dispatch \
-        -B "${sizes[0]}" -H "${sizes[1]}" -L $L --key-dim "${sizes[2]}" --value-dim "${sizes[2]}" || status=1
-    done
-  done
-  timed "$linear_attention" --operator causal_attention --backward || status=1
-  timed "$linear_attention" --operator bidirectional_attention --backward || status=1
-  return $status
-}
-
-# The instructions of Hopper; then the shapes at which flash-linear-attention was measured, one head to many, other widths,
-# and the normaliser.
-time_02() {
-  local L shape status=0
-  build/cuda/tools/instructions/instruction_times || status=1
-  local -a sizes gpu=(--operator linear_attention)
-  local stages=recurrent,materialized,fused,mma_products,register_state,tensor_core,pipelined,segments
-  stages+=,bulk_copies,warpgroup_mma,specialized,balanced_roles,queued_products,cluster,dispatch
-  timed "$chunkwise" "${gpu[@]}" || status=1
-  for L in 512 1024 2048 4096 8192 16384; do
-    timed "$chunkwise" "${gpu[@]}" --stage $stages -L $L || status=1
-    timed "$chunkwise" "${gpu[@]}" --stage dispatch -L $L --normalize || status=1
-    timed "$chunkwise" "${gpu[@]}" --stage materialized,walks,dispatch -L $L --backward || status=1
-    timed "$chunkwise" "${gpu[@]}" --stage dispatch -L $L --backward --normalize || status=1
-  done
-  for shape in "1 1 16384 128 128" "1 1 65536 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" \
-    "8 32 2048 128 128" "4 8 16384 64 64" "2 4 4096 256 512"; do
-    read -ra sizes <<<"$shape"
-    sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
-    timed "$chunkwise" "${gpu[@]}" --stage "${stages#*,}" "${sizes[@]}" || status=1
-    timed "$chunkwise" "${gpu[@]}" --stage dispatch --normalize "${sizes[@]}" || status=1
-    timed "$chunkwise" "${gpu[@]}" --stage walks,dispatch --backward "${sizes[@]}" || status=1
-  done
-  return $status
-}
-
-# The shapes at which flash-linear-attention was measured, few heads and many, other widths; retention.
-time_03() {
-  local L shape status=0
-  local -a sizes
-  local stages=subchunk_tensor_core,subchunk_walk,segments,warpgroup_walk,dispatch
-  timed "$gla" --operator gla || status=1
-  for L in 32 128 512 1024 4096 8192 16384; do
-    timed "$gla" --operator gla --stage chunk_gpu,$stages -L $L || status=1
-  done
-  timed "$gla" --operator gla --stage dispatch -L 65536 || status=1
-  for L in 2048 16384; do
-    timed "$gla" --operator gla --backward --stage materialized,anchored_pairs,one_anchor,dispatch -L $L || status=1
-  done
-  for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
-    "4 8 16384 64 64" "2 4 4096 256 512"; do
-    read -ra sizes <<<"$shape"
-    timed "$gla" --operator gla --stage $stages -B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" \
-      --key-dim "${sizes[3]}" --value-dim "${sizes[4]}" || status=1
-  done
-  timed "$gla" --operator retention --stage gpu,gpu_bf16 || status=1
-  timed "$gla" --operator gla_layer || status=1
-  timed "$gla" --operator gla_layer --stage gpu_bf16 -B 1 -L 16384 || status=1
-  return $status
-}
-
-# The same shapes as chapter 03.
-time_04() {
-  local L shape status=0
-  local -a sizes
-  local stages=two_kernels,fused,segments,specialized,register_scores,dispatch
-  for L in 512 1024 2048 4096 8192 16384; do
-    timed "$fused_chunk" --operator gla -L $L || status=1
-    timed "$fused_chunk" --operator simple_gla --stage $stages -L $L || status=1
-    timed "$fused_chunk" --operator simple_gla --backward --stage walks,segments,pipelined,dispatch -L $L || status=1
-  done
-  for shape in "1 1 16384 128 128" "1 8 16384 128 128" "8 16 4096 128 128" "2 64 8192 128 128" "8 32 2048 128 128" \
-    "4 8 16384 64 64" "2 4 4096 256 512"; do
-    read -ra sizes <<<"$shape"
-    sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
-    timed "$fused_chunk" --operator gla --stage chapter_03,one_kernel,specialized,score_levels,segments,dispatch "${sizes[@]}" || status=1
-    timed "$fused_chunk" --operator simple_gla --stage $stages "${sizes[@]}" || status=1
-  done
-  return $status
-}
-
-# The shapes at which flash-linear-attention was measured, few heads and many, other widths; keys normalised inside.
-time_05() {
-  local L shape status=0
-  local -a sizes
-  local stages=tensor_core,fused,specialized_warps,warpgroup_chain,scores_in_walk,one_kernel,cluster
-  stages+=,three_blocks,one_block,segments,dispatch
-  local backward=tensor_core,both_ends,warpgroups,longer_chunks,dispatch
-  timed "$deltanet_wy" --operator delta_rule || status=1
-  for L in 512 1024 2048 4096 8192 16384; do
-    timed "$deltanet_wy" --operator delta_rule --stage recurrent_gpu,chunk_gpu,block_inverse,$stages -L $L || status=1
-    timed "$deltanet_wy" --operator delta_rule --stage dispatch -L $L --normalize-keys || status=1
-    timed "$deltanet_wy" --operator delta_rule --backward --stage $backward -L $L || status=1
-    timed "$deltanet_wy" --operator gated_delta_rule --stage tensor_core,segments,cluster,three_blocks,dispatch -L $L || status=1
-    timed "$deltanet_wy" --operator gated_delta_rule --backward --stage tensor_core,warpgroups,dispatch -L $L || status=1
-    timed "$deltanet_wy" --operator kda --stage recurrent_gpu,tensor_core,specialized_warps,two_products,one_anchor,cluster,dispatch -L $L || status=1
-  done
-  for shape in "1 1 16384 128 128" "1 1 65536 128 128" "1 8 16384 128 128" "1 64 16384 128 128" "8 16 4096 128 128" \
-    "2 64 8192 128 128" "4 64 4096 128 128" "8 32 2048 128 128" "4 8 16384 64 64" "2 4 4096 256 512"; do
-    read -ra sizes <<<"$shape"
-    sizes=(-B "${sizes[0]}" -H "${sizes[1]}" -L "${sizes[2]}" --key-dim "${sizes[3]}" --value-dim "${sizes[4]}")
-    timed "$deltanet_wy" --operator delta_rule --stage $stages "${sizes[@]}" || status=1
-    timed "$deltanet_wy" --operator kda --stage specialized_warps,two_products,one_anchor,cluster,dispatch "${sizes[@]}" || status=1
-    timed "$deltanet_wy" --operator gated_delta_rule --stage segments,cluster,three_blocks,dispatch "${sizes[@]}" || status=1
-  done
-  return $status
-}
-
-# The shapes at which accelerated-scan was measured, one long sequence, channels that share a gate; then the operators
-# of chapters 04 and 05 over L, a convolution, and tokens.
-time_06() {
-  local L B operator rule shape status=0 tiled=warp_look_back,wide_tiles,channel_lanes
-  local -a sizes
-  for shape in "1536 65536 1" "1 65536 1536"; do
-    read -ra sizes <<<"$shape"
-    timed "$scan" --operator scan -B 8 -H "${sizes[0]}" -L "${sizes[1]}" --value-dim "${sizes[2]}" \
-      --stage "sequential_gpu,blelloch_gpu,warp_shuffle,single_pass,$tiled,cub,dispatch" || status=1
-  done
-  timed "$scan" --operator scan -B 8 -H 1 -L 65536 --value-dim 1536 --gate-dim 1 --stage channel_lanes,dispatch ||
-    status=1
-  for L in 65536 1048576 16777216 268435456; do
-    timed "$scan" --operator scan -B 1 -H 1 -L $L --value-dim 1 --stage "single_pass,$tiled,cub,dispatch" || status=1
-  done
-  timed "$scan" --operator scan --backward -B 8 -H 1536 -L 8192 --value-dim 1 --stage sequential_gpu,dispatch ||
-    status=1
-  for L in 16 32 64 128 512 1024 2048 4096 8192 16384; do
-    timed "$scan" --operator simple_gla -B 4 -H 8 -L $L \
-      --stage two_kernels,fused,dispatch,scan_states,scan_tiles,scan_fused || status=1
-    timed "$scan" --operator delta_rule -B 4 -H 8 -L $L --stage dispatch,affine_chain,scan_affine || status=1
-  done
-  timed "$scan" --operator delta_rule -B 1 -H 1 -L 16384 --stage dispatch,affine_chain,scan_affine || status=1
-  for L in 1024 16384; do
-    timed "$scan" --operator convolution --variants -L $L || status=1
-  done
-  for B in 1 16 64 256 1024; do
-    for rule in "" --gla --delta-rule --gated-delta-rule --kda --normalized; do
-      # shellcheck disable=SC2086 # none, or an option
-      timed "$scan" --operator decode -B $B -H 8 -L 1 --stage step,step_in_registers,dispatch $rule || status=1
-    done
-  done
-  "$scan" --operator decode --stage dispatch --tokens || status=1
-  # The last lesson needs several GPUs. Multicast of NVLink is not set up on every host.
-  for operator in simple_gla linear_attention delta_rule; do
-    NCCL_NVLS_ENABLE=0 timed "$scan" --operator $operator --devices --variants -B 1 -H 8 -L 1048576 || status=1
-  done
-  return $status
-}
-
 sanitize() {
   local status=0
   if [[ $chapters == *01* ]]; then sanitize_01 || status=1; fi
@@ -358,17 +194,6 @@ sanitize() {
   if [[ $chapters == *04* ]]; then sanitize_04 || status=1; fi
   if [[ $chapters == *05* ]]; then sanitize_05 || status=1; fi
   if [[ $chapters == *06* ]]; then sanitize_06 || status=1; fi
-  return $status
-}
-time_all() {
-  local status=0
-  : >"$output/timings.jsonl"
-  if [[ $chapters == *01* ]]; then time_01 || status=1; fi
-  if [[ $chapters == *02* ]]; then time_02 || status=1; fi
-  if [[ $chapters == *03* ]]; then time_03 || status=1; fi
-  if [[ $chapters == *04* ]]; then time_04 || status=1; fi
-  if [[ $chapters == *05* ]]; then time_05 || status=1; fi
-  if [[ $chapters == *06* ]]; then time_06 || status=1; fi
   return $status
 }
 
@@ -380,7 +205,6 @@ for part in "${parts[@]}"; do
     build) build ;;
     test) test_all ;;
     sanitize) sanitize ;;
-    time) time_all ;;
     compare) compare_all ;;
     *)
       echo "there is no part '$part'" >&2
