@@ -105,8 +105,9 @@ class GatedMatrixGroup : public delta_rule::MatrixGroup {
   /// What it has in registers of a chunk that it computes.
   struct Rows {
     delta_rule::SplitRow U;
-    std::uint32_t P[kBlocks - 1][4], P_diagonal[4];  ///< P to the left of the diagonal's block, and that block
-    float2 decays;  ///< of the lane's two positions, exp(b) in warp 0 and exp(b_e - b) in warp 1
+    std::uint32_t P[kBlocks - 1][4];  ///< to the left of the diagonal's block
+    std::uint32_t P_diagonal[4];      ///< that block
+    float2 decays;                    ///< of the lane's two positions, exp(b) in warp 0 and exp(b_e - b) in warp 1
   };
 
   /// @param group of MatrixGroup
@@ -190,9 +191,7 @@ class GatedMatrixGroup : public delta_rule::MatrixGroup {
 #pragma unroll
     for (int c = 0; c < kBlocks; ++c) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (c < kBlocks - 1) rows.P[c][i] = 0;  // unless the warp has this block
-      }
+      for (int i = 0; i < 4 && c < kBlocks - 1; ++i) rows.P[c][i] = 0;  // unless the warp has this block
       if (c < warp_ && c < kBlocks - 1) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {

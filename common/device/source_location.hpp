@@ -17,6 +17,7 @@ using SourceLocation = std::source_location;
 struct SourceLocation {
   std::uint32_t place;  ///< 20 bits of the file, 12 of the line
 
+  /// The line that calls, or the one whose default argument this is.
   static consteval SourceLocation current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
     return {hash(file) << 12 | (line & 0xFFF)};
   }

@@ -146,5 +146,6 @@ class Wait {
 }  // namespace tutorial::trace
 
 #if TUTORIAL_TRACE
+/// With the option, a kernel's barriers of the block are written down, too.
 #define __syncthreads() ::tutorial::trace::sync_block()
 #endif

@@ -22,7 +22,8 @@ namespace tutorial::tile {
 /// @tparam kElements 2 or 4
 template <int kElements>
 struct Row {
-  std::conditional_t<kElements == 2, std::uint32_t, uint2> q, k;
+  std::conditional_t<kElements == 2, std::uint32_t, uint2> q;  ///< of the query
+  std::conditional_t<kElements == 2, std::uint32_t, uint2> k;  ///< of the key
   std::conditional_t<kElements == 2, float2, float4> g;
 };
 

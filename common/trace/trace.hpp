@@ -47,7 +47,9 @@ struct Block {
 /// A kernel that was started.
 struct Launch {
   std::uint32_t place = 0;
-  std::array<std::uint32_t, 3> grid{}, block{}, cluster{};
+  std::array<std::uint32_t, 3> grid{};     ///< blocks
+  std::array<std::uint32_t, 3> block{};    ///< threads
+  std::array<std::uint32_t, 3> cluster{};  ///< blocks
   bool starts_early = false;
 };
 
