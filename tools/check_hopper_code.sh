@@ -4,6 +4,7 @@
 #   - ptxas waits between products of warpgroups, which then run one after the other (its messages C7510 to C7519),
 #   - registers are spilled to local memory,
 #   - there is no product of a warpgroup or no bulk load in the code.
+# One kernel may spill some registers: `cluster` of gated_delta_rule in segments (docs/notebook/05_gated_delta_rule.md).
 # Without FILEs: the stages on warpgroups of all chapters and the kernels behind their dispatch; --list prints their
 # names. Needs nvcc ($CUDACXX, if it is set), but no GPU.
 set -uo pipefail
@@ -50,10 +51,12 @@ check() {
   grep -q 'cp\.async\.bulk\.tensor' "$kept/$name.ptx" || echo "$1: no bulk load"
 }
 
+known='^05_deltanet_wy/gated_delta_rule/dispatch/cluster\.cu: [0-9]{1,2} bytes stack frame'
+
 export -f check
 export nvcc folder
 # shellcheck disable=SC2016 # `check` expands it
-mistakes=$(printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$1"' check {})
+mistakes=$(printf '%s\0' "${files[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c 'check "$1"' check {} | grep -vE "$known")
 if [[ -n $mistakes ]]; then
   printf '%s\n' "$mistakes"
   exit 1
