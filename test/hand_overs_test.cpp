@@ -133,7 +133,7 @@ const Sample kSamples[] = {
      "02_chunkwise/linear_attention/14_queued_products.cu", "fence_async_proxy()"},
     {"WarpgroupWalk", [] { run_gla(gla::warpgroup_walk); }, "03_gla/gla/9_warpgroup_walk.cu",
      "output_ring.wait(output_full)"},
-    {"NamedBarrierAndEarlyStart", [] { run_gla(walk_segments_early); }, "04_fused_chunk/gla/6_segments.cu",
+    {"NamedBarrierAndEarlyStart", [] { run_gla(walk_segments_early); }, "04_fused_chunk/gla/segment_starts.cuh",
      "wait_at_named_barrier("},
     {"Cluster", run_delta_rule, "05_deltanet_wy/delta_rule/12_three_blocks.cu", "wait_cluster("},
     {"LookBack", run_scan, "06_scan/scan/8_warp_look_back.cu", "__syncthreads()"},
