@@ -152,7 +152,7 @@ TEST(ZeroStartsDispatchTest, FewHeadsAreCut) {
   };
   EXPECT_EQ(of_kda(1, 12, 2048), "5 segments");
   EXPECT_EQ(of_kda(4, 8, 2048), "one_anchor");
-  EXPECT_EQ(of_kda(4, 8, 64), "one_anchor");
+  EXPECT_EQ(of_kda(4, 8, 64), "clusters of two blocks");
   EXPECT_EQ(of_kda(4, 8, 512), "one_anchor");
   EXPECT_EQ(of_kda(4, 8, 16384), "one_anchor");
   EXPECT_EQ(of_kda(1, 8, 16384), "8 segments");
