@@ -7,7 +7,8 @@
 /// An event is 16 bytes: when, where in the source, what, and how long or how much. There is no counter of events, whose
 /// loads and stores the kernel would wait for. Each warp has its own part of a buffer in device memory, and an event lies
 /// at the place that its clock names: a quarter of the clock, modulo the part's size. So an event takes a warp a read of
-/// the clock, some additions and a store that nothing waits for. All lanes that are there store the same, to one address.
+/// the clock, some additions and a store that nothing waits for. Only the first of the lanes that are there stores:
+/// 32 lanes with 16 bytes each would pass through the load-store unit in four parts.
 
 #include <cuda_runtime.h>
 
@@ -67,16 +68,23 @@ __device__ __forceinline__ void store_event(Kind kind, SourceLocation where, Obj
   asm("mov.u64 %0, %%gridid;" : "=l"(grid));
   const unsigned part = (unsigned(grid) % kLaunches * target.blocks + block) * kWarps + warp;
   uint4* slot = target.slots + (std::size_t{part} << kLogSlots) + (clock / kClocksPerSlot) % (1u << kLogSlots);
+  // The lanes that keep this one from storing: those before it, or all, where the block is not traced.
+  std::uint32_t others;
+  asm("mov.u32 %0, %%lanemask_lt;" : "=r"(others));
+  if (block >= target.blocks) others = ~0u;
   // Without a branch, which would end the compiler's view of the products around it.
   asm volatile(
       "{\n"
       ".reg .pred traced;\n"
-      "setp.lt.u32 traced, %5, %6;\n"
+      ".reg .u32 active;\n"
+      "activemask.b32 active;\n"
+      "and.b32 active, active, %5;\n"
+      "setp.eq.u32 traced, active, 0;\n"
       "@traced st.global.v4.u32 [%0], {%1, %2, %3, %4};\n"
       "}"
       :
       : "l"(slot), "r"(clock), "r"(where.place), "r"(std::uint32_t(kind) << Packed::kKindShift | object.bits),
-        "r"(value), "r"(block), "r"(target.blocks));
+        "r"(value), "r"(others));
 }
 
 /// Something happens now. What the tool finds out without it is left out: each event costs time.
