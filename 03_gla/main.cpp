@@ -12,6 +12,7 @@
 #include "03_gla/operators.hpp"
 #include "03_gla/retention.hpp"
 #include "03_gla/retention/requirements.hpp"
+#include "03_gla/retention_backward.hpp"
 #include "common/chapter/chapter.hpp"
 
 namespace tutorial {
@@ -177,6 +178,15 @@ Chapter chapter() {
                 .note = gpu_note<__nv_bfloat16>,
                 .memory = gpu_memory<__nv_bfloat16>,
                 .work = gla::subchunk_walk_work});
+    chapter.add(backward_definition())
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_backward,
+                .idea = "the gradients of gla, on one row of gates per head",
+                .unsupported = dispatch_backward_unsupported,
+                .note = dispatch_backward_note,
+                .memory = dispatch_backward_memory});
   }
   {
     using namespace gla_layer;

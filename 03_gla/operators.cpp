@@ -4,6 +4,7 @@
 
 #include "03_gla/gla.hpp"
 #include "03_gla/retention.hpp"
+#include "03_gla/retention_backward.hpp"
 #include "common/chapter/attention.hpp"
 
 namespace tutorial {
@@ -138,6 +139,27 @@ Operator definition() {
   Operator definition("retention", "gla with one constant gate per head, exp(g) = 1 - 2^(-5-h)");
   definition.reference(recurrent_double).work(pairwise_work);
   return with_attention(std::move(definition), normal(), normal());
+}
+
+template <class T>
+BackwardArguments<T> BackwardArguments<T>::bind(const Call& call) {
+  return {call.size("B"),           call.size("H"),
+          call.size("L"),           call.size("Dk"),
+          call.size("Dv"),          call.scale(),
+          call.view<const T>("q"),  call.view<const T>("k"),
+          call.view<const T>("v"),  call.view<const float>("initial_state"),
+          call.view<const T>("do"), call.view<const float>("dfinal_state"),
+          call.view<T>("dq"),       call.view<T>("dk"),
+          call.view<T>("dv"),       call.view<float>("dinitial_state")};
+}
+template struct BackwardArguments<float>;
+template struct BackwardArguments<__nv_bfloat16>;
+
+Operator backward_definition() {
+  return definition()
+      .backward("dS_t = (1 - 2^(-5-h)) dS_{t+1} + scale q_t^T do_t, and what gla's gradients make of it")
+      .reference(recurrent_double_backward)
+      .work(gla::one_anchor_backward_work);
 }
 
 }  // namespace retention

@@ -35,6 +35,8 @@ namespace tutorial::retention {
 
 /// Its operations are those of gla's chunk_gpu, in chunks of 64.
 Operator definition();
+/// The gradients, with the operations of gla's.
+Operator backward_definition();
 
 }  // namespace tutorial::retention
 

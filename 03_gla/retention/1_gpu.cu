@@ -23,28 +23,14 @@
 
 #include <cuda_runtime.h>
 
+#include "03_gla/retention/gate_table.cuh"
 #include "03_gla/retention/gates.hpp"
-#include "common/device/launch.cuh"
-#include "common/device/memory.cuh"
-#include "common/device/workspace.hpp"
 
 namespace tutorial::retention {
-namespace {
-
-/// Row h of the table by block h. (From h = 20 on 1 - 2^(-5-h) itself is 1 in fp32.) Grid H.
-__global__ void table_kernel(float* g, int Dk) {
-  const int h = int(blockIdx.x);
-  const auto log_gate = float(log1p(-exp2(-5.0 - h)));
-  for (int d = int(threadIdx.x); d < Dk; d += int(blockDim.x)) store_global(&g[std::int64_t(h) * Dk + d], log_gate);
-}
-
-}  // namespace
 
 template <class T>
 void gpu(const Arguments<T>& a) {
-  float* g = workspace<float>("retention: g", std::size_t(a.H) * std::size_t(a.Dk));
-  launch(table_kernel, {unsigned(a.H), 128}, g, a.Dk);
-  gla::dispatch(gated(a, g));
+  gla::dispatch(gated(a, write_gate_table(a.H, a.Dk)));
 }
 template void gpu(const FloatArguments&);
 template void gpu(const Bf16Arguments&);

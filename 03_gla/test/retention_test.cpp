@@ -9,7 +9,7 @@
 namespace tutorial {
 namespace {
 
-constexpr std::int64_t B = 2, H = 40, L = 90, Dk = 24, Dv = 20;
+constexpr std::int64_t B = 1, H = 22, L = 90, Dk = 24, Dv = 20;
 
 /// The gla problem that a retention problem is.
 Problem with_gates(const Problem& retention) {
@@ -48,6 +48,26 @@ TEST(RetentionTest, LongSequences) {
   const Problem problem =
       make_problem(retention, {.sizes = {{"B", 1}, {"H", 11}, {"L", 5000}, {"Dk", 4}, {"Dv", 4}}, .seed = 8});
   expect_stages_match(retention, problem, {}, 2);
+}
+
+// The reference against that of gla, and the stage against the reference, without states and with them.
+TEST(RetentionTest, Gradients) {
+  const Operator& gradients = find_operator("retention", "backward");
+  Problem problem =
+      make_problem(gradients, {.sizes = {{"B", B}, {"H", H}, {"L", L}, {"Dk", Dk}, {"Dv", Dv}}, .seed = 9});
+  const auto expect_right = [&] {
+    expect_stages_match(gradients, problem, {}, 1);
+    Outputs expected = evaluate_reference(find_operator("gla", "backward"), with_gates(problem));
+    expected.erase("dg");
+    expect_close(evaluate_reference(gradients, problem), expected, 1e-6);
+  };
+  expect_right();
+  for (const char* name : {"initial_state", "dfinal_state"}) {
+    Tensor state(Dtype::fp32, {B, H, Dk, Dv});
+    normal()(Random(9, name), problem.sizes, state);
+    problem.inputs.insert_or_assign(name, std::move(state));
+  }
+  expect_right();
 }
 
 }  // namespace
