@@ -31,6 +31,7 @@
 #include "06_scan/scan/requirements.hpp"
 #include "06_scan/scan/trace.hpp"
 #include "06_scan/scan_backward.hpp"
+#include "06_scan/short_convolution.hpp"
 #include "06_scan/simple_gla.hpp"
 #include "06_scan/simple_gla/dispatch/scan_tiles.hpp"
 #include "06_scan/simple_gla/requirements.hpp"
@@ -483,6 +484,36 @@ void add_over_devices(Chapter& chapter) {
   }
 }
 
+void add_short_convolution(Chapter& chapter) {
+  using namespace short_convolution;
+  chapter.add(definition())
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch<__nv_bfloat16>,
+              .idea = "the last W inputs in registers: one pass over memory",
+              .unsupported = dispatch_unsupported<__nv_bfloat16>})
+      .variant({.name = "in_fp32",
+                .processor = Processor::gpu,
+                .run = dispatch<float>,
+                .idea = "the same in fp32",
+                .unsupported = dispatch_unsupported<float>});
+  chapter.add(backward_definition())
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch_backward<__nv_bfloat16>,
+              .idea = "windows of u and dy in registers, then the sums of all runs",
+              .unsupported = dispatch_backward_unsupported<__nv_bfloat16>,
+              .memory = dispatch_backward_memory<__nv_bfloat16>})
+      .variant({.name = "in_fp32",
+                .processor = Processor::gpu,
+                .run = dispatch_backward<float>,
+                .idea = "the same in fp32",
+                .unsupported = dispatch_backward_unsupported<float>,
+                .memory = dispatch_backward_memory<float>});
+}
+
 }  // namespace
 
 Chapter chapter() {
@@ -499,6 +530,7 @@ Chapter chapter() {
   add_simple_gla_stages(chapter.add(simple_gla::definition()));
   add_delta_rule_stages(chapter.add(delta_rule::definition()));
   add_convolution_stages(chapter.add(convolution::definition()));
+  add_short_convolution(chapter);
   add_stages<decode::Rule::simple_gla>(chapter.add(decode::definition<decode::Rule::simple_gla>()));
   add_stages<decode::Rule::gla>(chapter.add(decode::definition<decode::Rule::gla>()));
   add_stages<decode::Rule::delta_rule>(chapter.add(decode::definition<decode::Rule::delta_rule>()));

@@ -61,3 +61,10 @@ Work fft_work(const Sizes&);  ///< of fft and cufft
 Work by_scan_work(const Sizes&);
 
 }  // namespace tutorial::convolution
+
+namespace tutorial::short_convolution {
+
+Operator definition();           ///< W multiply-adds per element
+Operator backward_definition();  ///< twice as many
+
+}  // namespace tutorial::short_convolution

@@ -25,7 +25,7 @@ struct SizeOption {
   const char* help;
   std::int64_t least = 1;
 };
-constexpr std::array<SizeOption, 10> kSizeOptions{{
+constexpr std::array<SizeOption, 11> kSizeOptions{{
     {"B", "-B,--batch", "batch entries, B"},
     {"H", "-H,--heads", "heads, H"},
     {"L", "-L,--length", "sequence length, L"},
@@ -33,6 +33,7 @@ constexpr std::array<SizeOption, 10> kSizeOptions{{
     {"Dv", "--value-dim", "width of values, Dv, or of what is scanned, D"},
     {"D", "--value-dim", ""},  // the same option for operators that have no keys
     {"Dg", "--gate-dim", "width of gates, Dg: 1, one for all channels, or as wide as what is gated"},
+    {"W", "--width", "numbers of a short convolution, W"},
     {"C", "--chunk", "chunk length, C"},
     {"P", "--prompt", "length of the prompt, P, of the L tokens", 0},
     {"N", "--devices", "share the sequence among N GPUs, all that are there unless N is given"},
