@@ -8,7 +8,6 @@
 
 #include <cstdint>
 
-#include "common/ceil_div.hpp"
 #include "common/device/memory.cuh"
 #include "common/device/pack.cuh"
 #include "common/view.hpp"
@@ -17,6 +16,11 @@ namespace tutorial::short_convolution {
 
 constexpr int kMaxWidth = 8;
 constexpr int kThreads = 128;  // of a block
+
+/// How many pieces hold `count`: ceil_div() for kernels, too.
+TUTORIAL_HOST_DEVICE constexpr int pieces_of(int count, int piece) {
+  return (count - 1) / piece + 1;
+}
 
 /// Whether every row begins at a multiple of 4 bytes and has whole pairs of bf16.
 template <class T>
@@ -54,7 +58,7 @@ struct Place {
 
   /// @param run positions of a run
   __device__ __forceinline__ Place(int L, int D, int run) {
-    const int tiles = ceil_div(D, kThreads * kChannels), runs = ceil_div(L, run);
+    const int tiles = pieces_of(D, kThreads * kChannels), runs = pieces_of(L, run);
     const std::int64_t block = blockIdx.x;
     d = (int(block % tiles) * kThreads + int(threadIdx.x)) * kChannels;
     begin = int(block / tiles % runs) * run;
@@ -66,7 +70,7 @@ struct Place {
 
 /// Blocks of a launch.
 inline std::int64_t blocks_of(int B, int L, int D, int channels, int run) {
-  return std::int64_t(B) * ceil_div(L, run) * ceil_div(D, kThreads * channels);
+  return std::int64_t(B) * pieces_of(L, run) * pieces_of(D, kThreads * channels);
 }
 
 /// The kernels of the thread's channels, with zeros before them up to kWidth.

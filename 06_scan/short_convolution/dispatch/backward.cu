@@ -16,6 +16,7 @@
 
 #include "06_scan/short_convolution.hpp"
 #include "06_scan/short_convolution/columns.cuh"
+#include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 
@@ -28,7 +29,7 @@ constexpr int kAtOnce = 8;  // whose inputs are under way
 /// Runs of all batch entries.
 template <class T>
 std::int64_t runs_of(const BackwardArguments<T>& a) {
-  return std::int64_t(a.B) * ceil_div(a.L, kRun);
+  return std::int64_t(a.B) * pieces_of(a.L, kRun);
 }
 
 /// dy at position t >= 0, zeros behind the last.
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(BackwardArguments<T
       for (int c = 0; c < kChannels; ++c) u[i][c] = u[kAtOnce + i][c], dy[i][c] = dy[kAtOnce + i][c];
     }
   }
-  float* to = sums + ((std::int64_t(b) * ceil_div(a.L, kRun) + place.begin / kRun) * a.D + d) * a.W;
+  float* to = sums + ((std::int64_t(b) * pieces_of(a.L, kRun) + place.begin / kRun) * a.D + d) * a.W;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
 #pragma unroll
@@ -143,8 +144,7 @@ void dispatch_backward(const BackwardArguments<T>& a) {
     start<1>(a, sums);
   };
   start_gradients();
-  launch(add_runs_kernel, {unsigned(ceil_div(elements, std::int64_t(kThreads))), kThreads}, sums, a.dkernel, elements,
-         runs);
+  launch(add_runs_kernel, {unsigned(ceil_div(elements, kThreads)), kThreads}, sums, a.dkernel, elements, runs);
 }
 template void dispatch_backward(const FloatBackwardArguments&);
 template void dispatch_backward(const Bf16BackwardArguments&);
