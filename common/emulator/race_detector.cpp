@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "cluster.hpp"
 #include "race_places.hpp"
@@ -47,10 +48,51 @@ Detector& Detector::instance() {
 
 // --- launches, clusters, threads ---
 
+void Detector::add_work() {
+  Streams& streams = Streams::instance();
+  const unsigned stream = CurrentStream::number();
+  order_ = streams.clock_of(stream);
+  previous_.reset();
+  if (first_runs_.size() <= stream) first_runs_.resize(stream + 1);
+  first_runs_[stream].push_back(run_ + 1);
+  works_.push_back({run_ + 1, stream, streams.add_work(stream)});
+}
+
+std::uint32_t Detector::first_unordered() const {
+  std::uint32_t first = run_ + 1;
+  for (unsigned stream = 0; stream < first_runs_.size(); ++stream) {
+    const std::uint32_t covered = stream < order_.size() ? order_[stream] : 0;
+    if (covered < first_runs_[stream].size()) first = std::min(first, first_runs_[stream][covered]);
+  }
+  return first;
+}
+
+bool Detector::is_unordered(std::uint32_t run) const {
+  const auto after = std::ranges::upper_bound(works_, run, {}, &Work::first_run);
+  if (after == works_.begin()) return false;
+  const Work& work = *std::prev(after);
+  return !covers(order_, work.stream, work.number);
+}
+
 void Detector::begin_launch(bool starts_early) {
-  first_recent_ = starts_early && lets_next_start_ ? first_run_ : run_ + 1;
-  first_run_ = run_ + 1;
+  const std::optional<Work> last = works_.empty() ? std::nullopt : std::optional(works_.back());
+  add_work();
+  const unsigned stream = works_.back().stream;
+  if (starts_early && lets_next_start_ && last && last->stream == stream &&
+      !covers(Streams::instance().host_clock(), stream, last->number)) {
+    previous_ = last;
+    --order_[stream];
+  }
   lets_next_start_ = false;
+  first_run_ = run_ + 1;
+  first_recent_ = first_unordered();
+  open_copies_.clear();
+  if (!copies_.empty()) {
+    const StreamClock host = Streams::instance().host_clock();
+    std::erase_if(copies_, [&](const Copied& one) { return covers(host, one.work.stream, one.work.number); });
+    std::ranges::copy_if(copies_, std::back_inserter(open_copies_),
+                         [&](const Copied& one) { return !covers(order_, one.work.stream, one.work.number); });
+  }
   finds_unwritten_ = is_collecting();
   if (!is_collecting()) take();  // each launch ends at its first finding, also one that an earlier launch had
   flags_.clear();
@@ -71,7 +113,7 @@ void Detector::begin_cluster(Cluster& cluster, std::uint64_t number) {
   clocks_.resize(cluster.thread_count());
   for (ThreadClock& clock : clocks_) {
     clock.reset(start_);
-    clock.others.has_previous = first_recent_ == first_run_;
+    clock.others.has_previous = !previous_;
   }
   const StaticSharedMemory statics;
   statics_ = statics.begin();
@@ -107,7 +149,7 @@ std::uint32_t Detector::known(unsigned thread, unsigned of) const {
 
 bool Detector::knows(unsigned thread, std::uint32_t run, unsigned of, std::uint32_t clock) const {
   if (run == run_) return known(thread, of) >= clock;
-  if (run < first_run_) return clocks_[thread].others.has_previous;
+  if (run < first_run_) return previous_ && run >= previous_->first_run && clocks_[thread].others.has_previous;
   return find(clocks_[thread].others.messages, run, of, clock) != nullptr;
 }
 
@@ -434,7 +476,9 @@ void Detector::read(const void* address, std::size_t bytes, Place place, std::ui
                   .kind = kind,
                   .low = low_of(address, bytes)};
   shadow_.visit(address, bytes, [&](Cell& cell, const void* at) { check_read(cell, at, thread, now, shared); });
-  if (!shared) count_access(address, bytes, false);
+  if (shared) return;
+  if (!open_copies_.empty()) check_copies(address, bytes, seen_of(now));
+  count_access(address, bytes, false);
 }
 
 void Detector::write(const void* address, std::size_t bytes, Place place, std::uint8_t kind) {
@@ -448,7 +492,9 @@ void Detector::write(const void* address, std::size_t bytes, Place place, std::u
                   .kind = kind,
                   .low = low_of(address, bytes)};
   shadow_.visit(address, bytes, [&](Cell& cell, const void* at) { check_write(cell, at, now, shared); });
-  if (!shared) count_access(address, bytes, true);
+  if (shared) return;
+  if (!open_copies_.empty()) check_copies(address, bytes, seen_of(now));
+  count_access(address, bytes, true);
 }
 
 void Detector::bulk_write(const void* address, std::size_t bytes, Place place, unsigned barrier, std::uint64_t phase) {
@@ -496,6 +542,71 @@ void Detector::proxy_read(const KernelThread& thread, const void* address, std::
     check_read(cell, at, number, now, true);
     check_fence(cell, at, number, now);
   });
+}
+
+// --- copies in streams ---
+
+void Detector::check_copies(const void* address, std::size_t bytes, const Seen& now) {
+  const auto* begin = static_cast<const char*>(address);
+  for (const Copied& one : open_copies_) {
+    if (begin + bytes <= one.begin || one.begin + one.bytes <= begin || !(one.is_write || now.is_write)) continue;
+    const Seen first{.is_write = one.is_write, .kind = kStreamCopy, .place = one.place};
+    report(Finding::Kind::race, Found::Why::other_stream, address, first, now);
+  }
+}
+
+void Detector::report_streams(const void* address, const Seen& first, const Seen& second) {
+  const std::pair places(first.place, second.place);
+  if (std::ranges::find(told_, places) != told_.end()) return;
+  told_.push_back(places);
+  Found found;
+  found.why = Found::Why::other_stream;
+  found.memory = memory_at(address, false);
+  found.first = first;
+  found.second = second;
+  found_.push_back(found);
+}
+
+void Detector::check_copy(Cell& cell, const void* address, const Seen& now) {
+  const auto is_open = [&](std::uint32_t run) { return run >= first_recent_ && is_unordered(run); };
+  if (is_open(cell.write.run)) {
+    report_streams(address, {.is_write = true, .place = cell.write.place, .run = cell.write.run}, now);
+  }
+  for (std::uint32_t i = now.is_write ? cell.reads : 0; i != 0; i = shadow_.reads(i).next) {
+    const Reads& one = shadow_.reads(i);
+    if (is_open(one.run)) report_streams(address, {.place = one.place, .run = one.run}, now);
+  }
+}
+
+std::string Detector::copy(const void* to, const void* from, std::size_t bytes, Place place) {
+  if (!Streams::instance().are_several()) return "";
+  const std::size_t before = found_.size();
+  add_work();
+  first_recent_ = first_unordered();
+  for (const bool is_write : {false, true}) {
+    const auto* begin = static_cast<const char*>(is_write ? to : from);
+    if (!begin) continue;
+    const Seen now{.is_write = is_write, .kind = kStreamCopy, .place = place};
+    if (first_recent_ <= run_) {
+      shadow_.visit(begin, bytes, [&](Cell& cell, const void* at) { check_copy(cell, at, now); });
+    }
+    for (const Copied& one : copies_) {
+      if (begin + bytes <= one.begin || one.begin + one.bytes <= begin || !(one.is_write || is_write)) continue;
+      if (covers(order_, one.work.stream, one.work.number)) continue;
+      const Seen first{.is_write = one.is_write, .kind = kStreamCopy, .place = one.place};
+      report_streams(std::max(begin, one.begin), first, now);
+    }
+    // What is in no order with an older one of the same bytes and stream is in none with this one.
+    const Work& work = works_.back();
+    std::erase_if(copies_, [&](const Copied& one) {
+      return one.begin == begin && one.bytes == bytes && one.is_write == is_write && one.work.stream == work.stream;
+    });
+    copies_.push_back({begin, bytes, is_write, work, place});
+  }
+  if (is_collecting() || found_.size() == before) return "";
+  const std::string text = sentence_of(found_[before]) + "\n";
+  take();
+  return text;
 }
 
 bool Detector::was_written(const void* address) {

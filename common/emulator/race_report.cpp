@@ -81,7 +81,8 @@ std::string verb(const Seen& seen) {
 
 std::string by(const Seen& seen, bool names_block) {
   if (seen.kind & kBulkCopy) return " by a bulk copy";
-  if (seen.name.index.empty()) return " by the kernel before";
+  if (seen.kind & kStreamCopy) return " by a copy";
+  if (seen.name.index.empty()) return " by a kernel before";
   const std::string text = seen.kind & kUnfinished ? " by a copy of thread " : " by thread ";
   return text + seen.name.index + (names_block ? " of block " + seen.name.block : "");
 }
@@ -160,6 +161,11 @@ std::string sentence_of(const Found& found) {
     case Found::Why::early_start:
       return text +
              "the second kernel starts before the first has ended: it has to call wait_for_previous_kernel() first";
+    case Found::Why::other_stream:
+      return text +
+             "nothing orders them: the two are work of different streams, and the second stream has to wait for an "
+             "event "
+             "that is recorded in the first behind its work";
     case Found::Why::no_order:
       return text + "nothing orders them: blocks of a launch have no order but by store_release and load_acquire";
     case Found::Why::unwritten:
