@@ -175,8 +175,9 @@ bool Detector::knows(unsigned thread, const Reads& reads, unsigned& of) const {
 
 void Detector::add_knowledge(VectorClock& clock, unsigned thread, bool is_early) const {
   const ThreadClock& mine = clocks_[thread];
-  clock.join(mine.others);
   clock.threads.resize(clocks_.size());
+  const std::uint32_t before = clock.threads[thread];
+  clock.join(mine.others);
   const auto raise = [&](unsigned first, unsigned count, std::uint32_t floor) {
     for (unsigned i = first; i < first + count; ++i) clock.threads[i] = std::max(clock.threads[i], floor);
   };
@@ -184,12 +185,14 @@ void Detector::add_knowledge(VectorClock& clock, unsigned thread, bool is_early)
   const unsigned warp = thread % threads_per_block_ / 32 * 32;
   raise(block, threads_per_block_, mine.block_floor);
   raise(block + warp, std::min(32u, threads_per_block_ - warp), mine.warp_floor);
-  raise(thread, 1, is_early ? mine.own - 1 : mine.own);
+  // Barriers of the warp may stand between the access that is left out and this hand-over.
+  clock.threads[thread] = std::max(before, is_early ? mine.before_access() : mine.own);
 }
 
 SkippedBarrier::Fault Detector::fault_at(std::source_location where) const {
   const auto& skipped = cluster_->launch().skipped_barrier;
-  return skipped && skipped->is_at(where) ? skipped->fault : SkippedBarrier::Fault::skipped;
+  const bool is_here = skipped && skipped->fault != SkippedBarrier::Fault::weaker && skipped->is_at(where);
+  return is_here ? skipped->fault : SkippedBarrier::Fault::skipped;
 }
 
 void Detector::release(VectorClock& clock, std::source_location where) {
@@ -209,8 +212,7 @@ void Detector::acquire(const VectorClock& clock, std::source_location where) {
   ++mine.own;  // what follows is another interval
   if (fault == SkippedBarrier::Fault::relaxed) return;
   if (fault == SkippedBarrier::Fault::late) {
-    mine.deferred = clock;
-    mine.has_deferred = true;
+    mine.defer(clock);
   } else {
     mine.others.join(clock);
   }
@@ -232,9 +234,8 @@ void Detector::meet_block(const Block& block, std::source_location where) {
     for (unsigned i = first; i < end; ++i) add_knowledge(all, i, fault == SkippedBarrier::Fault::early);
     for (unsigned i = first; i < end; ++i) {
       if (fault == SkippedBarrier::Fault::early) clocks_[i].others.join(all);
-      if (fault == SkippedBarrier::Fault::late) clocks_[i].deferred = all;
-      clocks_[i].has_deferred = fault == SkippedBarrier::Fault::late;
       clocks_[i].tick(place, true);
+      if (fault == SkippedBarrier::Fault::late) clocks_[i].defer(all);
     }
     return;
   }
@@ -283,7 +284,15 @@ void Detector::fence_proxy(std::source_location where) {
   ThreadClock& clock = clocks_[running()];
   const SkippedBarrier::Fault fault = fault_at(where);
   if (fault == SkippedBarrier::Fault::relaxed) return;
-  clock.proxy_fences.push_back(fault == SkippedBarrier::Fault::early ? clock.own - 1 : clock.own++);
+  clock.known_at_fence.resize(clocks_.size());
+  for (unsigned i = 0; i < clocks_.size(); ++i) clock.known_at_fence[i] = known(running(), i);
+  if (fault == SkippedBarrier::Fault::early) {
+    clock.proxy_fences.push_back(clock.before_access());
+  } else if (fault == SkippedBarrier::Fault::late) {
+    clock.has_late_fence = true;
+  } else {
+    clock.proxy_fences.push_back(clock.own++);
+  }
 }
 
 void Detector::wait_for_previous_launch() {
@@ -374,6 +383,15 @@ void Detector::fence(Place place) {
 
 // --- accesses ---
 
+void Detector::note_access(unsigned thread, const void* address, bool shared) {
+  if (!cluster_->launch().skipped_barrier) return;
+  // That the code of a barrier reads the barrier itself does not count.
+  if (shared && cluster_->find_mbarrier(*Block::current(), address)) return;
+  ThreadClock& clock = clocks_[thread];
+  clock.last_access = clock.own;
+  if (shared) clock.last_shared_access = clock.own;
+}
+
 bool Detector::is_static_shared(const void* address) const {
   const auto* byte = static_cast<const char*>(address);
   return byte >= statics_ && byte < statics_ + static_bytes_;
@@ -453,7 +471,7 @@ void Detector::check_write(Cell& cell, const void* address, const Write& now, bo
     const Reads& one = shadow_.reads(i);
     if (!is_recent(one.run, shared) || (one.kind & now.kind & kAtomic) || are_apart(one.low, now.low)) continue;
     unsigned of = 0;
-    if (knows(thread, one, of)) continue;
+    if (knows(thread, one, of) && !(one.kind & kUnfinished)) continue;
     Seen seen = seen_of(one);
     seen.thread = of;
     seen.name = name_of(one.run, of);
@@ -468,6 +486,7 @@ void Detector::read(const void* address, std::size_t bytes, Place place, std::ui
   if (!is_watched(address)) return;
   const unsigned thread = running();
   const bool shared = is_shared(address);
+  note_access(thread, address, shared);
   const Reads now{.run = run_,
                   .clock = clocks_[thread].own,
                   .place = place,
@@ -485,6 +504,7 @@ void Detector::write(const void* address, std::size_t bytes, Place place, std::u
   if (!is_watched(address)) return;
   const unsigned thread = running();
   const bool shared = is_shared(address);
+  note_access(thread, address, shared);
   const Write now{.run = run_,
                   .clock = clocks_[thread].own,
                   .place = place,
@@ -498,12 +518,16 @@ void Detector::write(const void* address, std::size_t bytes, Place place, std::u
 }
 
 void Detector::bulk_write(const void* address, std::size_t bytes, Place place, unsigned barrier, std::uint64_t phase) {
+  note_access(running(), address, true);
   const Write now{.run = run_,
                   .clock = start_ + static_cast<std::uint32_t>(phase),
                   .place = place,
                   .thread = static_cast<std::uint16_t>(barrier),
                   .kind = kBulkCopy};
-  shadow_.visit(address, bytes, [&](Cell& cell, const void* at) { check_write(cell, at, now, true); });
+  shadow_.visit(address, bytes, [&](Cell& cell, const void* at) {
+    check_refill(cell, at, now);
+    check_write(cell, at, now, true);
+  });
 }
 
 void Detector::bulk_read(const void* address, std::size_t bytes, Place place, unsigned barrier, std::uint64_t phase) {
@@ -515,6 +539,7 @@ void Detector::bulk_read(const void* address, std::size_t bytes, Place place, un
             .warp = static_cast<std::uint16_t>(barrier),
             .kind = kBulkCopy};
   const unsigned thread = running();
+  note_access(thread, address, true);
   shadow_.visit(address, bytes, [&](Cell& cell, const void* at) {
     check_read(cell, at, thread, now, true);
     check_fence(cell, at, thread, now);
@@ -531,8 +556,45 @@ void Detector::check_fence(const Cell& cell, const void* address, unsigned threa
   report(Finding::Kind::proxy, Found::Why::not_fenced, address, seen_of(write), seen_of(now));
 }
 
+void Detector::check_refill(const Cell& cell, const void* address, const Write& now) {
+  const Write& write = cell.write;
+  const unsigned thread = running();
+  if (write.run != run_ || write.kind != kPlain || !knows(thread, write)) return;
+  const auto& fences = clocks_[write.thread].proxy_fences;
+  const auto fence = std::ranges::lower_bound(fences, write.clock);
+  if (fence != fences.end() && known(thread, write.thread) >= *fence) return;
+  const std::vector<std::uint32_t>& at_fence = clocks_[thread].known_at_fence;
+  if (write.thread < at_fence.size() && at_fence[write.thread] >= write.clock) return;
+  report(Finding::Kind::proxy, Found::Why::not_fenced, address, seen_of(write), seen_of(now));
+}
+
+void Detector::begin_store(const void* address, std::size_t bytes, Place place) {
+  const unsigned thread = running();
+  const Reads now{.run = run_,
+                  .clock = clocks_[thread].own,
+                  .place = place,
+                  .lanes = 1u << thread % threads_per_block_ % 32,
+                  .warp = static_cast<std::uint16_t>(warp_of(thread)),
+                  .kind = kUnfinished};
+  shadow_.visit(address, bytes, [&](Cell& cell, const void*) { shadow_.add(cell, now); });
+}
+
+void Detector::end_store(const void* address, std::size_t bytes) {
+  const unsigned thread = running();
+  const std::uint32_t lane = 1u << thread % threads_per_block_ % 32;
+  shadow_.visit(address, bytes, [&](Cell& cell, const void*) {
+    for (std::uint32_t i = cell.reads; i != 0; i = shadow_.reads(i).next) {
+      Reads& one = shadow_.reads(i);
+      if (one.run != run_ || one.kind != kUnfinished || one.warp != warp_of(thread) || one.lanes != lane) continue;
+      one.kind = kPlain;
+      one.clock = clocks_[thread].own;
+    }
+  });
+}
+
 void Detector::proxy_read(const KernelThread& thread, const void* address, std::size_t bytes, Place place) {
   const unsigned number = number_of(thread);
+  note_access(number, address, true);
   const Reads now{.run = run_,
                   .clock = clocks_[number].own,
                   .place = place,
@@ -592,7 +654,8 @@ std::string Detector::copy(const void* to, const void* from, std::size_t bytes, 
     }
     for (const Copied& one : copies_) {
       if (begin + bytes <= one.begin || one.begin + one.bytes <= begin || !(one.is_write || is_write)) continue;
-      if (covers(order_, one.work.stream, one.work.number)) continue;
+      const bool is_own = one.work.stream == works_.back().stream && one.work.number == works_.back().number;
+      if (is_own || covers(order_, one.work.stream, one.work.number)) continue;
       const Seen first{.is_write = one.is_write, .kind = kStreamCopy, .place = one.place};
       report_streams(std::max(begin, one.begin), first, now);
     }

@@ -72,6 +72,10 @@ class Detector {
   /// The source of a copy between blocks that an mbarrier counts.
   void bulk_read(const void* address, std::size_t bytes, Place place, unsigned barrier, std::uint64_t phase);
 
+  /// A bulk store of the thread that runs reads this from its issue to the wait.
+  void begin_store(const void* address, std::size_t bytes, Place place);
+  void end_store(const void* address, std::size_t bytes);
+
   // What copies, products and barriers do.
   /// A read through the async proxy on behalf of this thread.
   void proxy_read(const KernelThread& thread, const void* address, std::size_t bytes, Place place);
@@ -137,12 +141,16 @@ class Detector {
   SkippedBarrier::Fault fault_at(std::source_location where) const;
   unsigned running() const;
   unsigned number_of(const KernelThread& thread) const;
+  /// For EMULATOR_SKIP_BARRIER: when the thread has accessed something last.
+  void note_access(unsigned thread, const void* address, bool shared);
   bool is_static_shared(const void* address) const;
   bool is_watched(const void* address) const;
   bool is_shared(const void* address) const;
   void check_read(Cell& cell, const void* address, unsigned thread, const Reads& now, bool shared);
   /// A read through the async proxy, of what a thread has written: whether it has called fence_async_proxy().
   void check_fence(const Cell& cell, const void* address, unsigned thread, const Reads& now);
+  /// A bulk load over what a thread has stored: whether that one or the one that loads has called fence_async_proxy().
+  void check_refill(const Cell& cell, const void* address, const Write& now);
   void check_write(Cell& cell, const void* address, const Write& now, bool shared);
   /// Whether an access of this cluster may be in no order with what runs. Shared memory lives as long as a cluster.
   bool is_recent(std::uint32_t run, bool shared) const {

@@ -148,8 +148,10 @@ std::string sentence_of(const Found& found) {
     case Found::Why::release_before:
       return text + "nothing orders them: the arrival" + at + " comes before the " + what;
     case Found::Why::not_awaited:
-      return text + "nothing orders them: the arrival" + at + " follows the " + what + ", but thread " +
-             found.second.name.index + " has not waited for it";
+      return text + "nothing orders them: the arrival" + at + " follows the " + what + ", but " +
+             (found.second.name.index.empty() ? "the thread that issues the copy"
+                                              : "thread " + found.second.name.index) +
+             " has not waited for it";
     case Found::Why::copies_race:
       return text + "another bulk copy has written there, too, and nothing orders the two copies";
     case Found::Why::copy_under_way:
