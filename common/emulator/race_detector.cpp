@@ -231,7 +231,10 @@ void Detector::meet_block(const Block& block, std::source_location where) {
   for (unsigned i = first; i < end; ++i) clocks_[i].learn();
   if (const auto fault = fault_at(where); fault != SkippedBarrier::Fault::skipped) {
     VectorClock all;
-    for (unsigned i = first; i < end; ++i) add_knowledge(all, i, fault == SkippedBarrier::Fault::early);
+    for (unsigned i = first; i < end; ++i) add_knowledge(all, i);
+    if (fault == SkippedBarrier::Fault::early) {
+      for (unsigned i = first; i < end; ++i) all.threads[i] = clocks_[i].before_access();
+    }
     for (unsigned i = first; i < end; ++i) {
       if (fault == SkippedBarrier::Fault::early) clocks_[i].others.join(all);
       clocks_[i].tick(place, true);
