@@ -112,7 +112,7 @@ class Check {
 
  private:
   friend int check_exercise(const std::string& number, const std::string& file, const std::type_info& type,
-                            void (*run)());
+                            void (*run)(), bool is_timed);
 
   /// Who has numbers in an array: the host before the kernel, or the kernel alone.
   enum class Use { input, output, in_out };
@@ -173,9 +173,10 @@ class Exercise {
 };
 
 /// Checks one exercise in several orders of threads and prints what holds and what does not. On a GPU it also times a
-/// kernel that is right, and prints the share of the limit.
+/// kernel that is right, and prints the share of the limit, unless `is_timed` is false.
 /// @return 0 if all holds, 1 if not, 2 if run() is not what the exercise asks for, 3 if this GPU cannot run it
-int check_exercise(const std::string& number, const std::string& file, const std::type_info& type, void (*run)());
+int check_exercise(const std::string& number, const std::string& file, const std::type_info& type, void (*run)(),
+                   bool is_timed = true);
 
 /// The same, for a function of the reader's file.
 template <class Run>
