@@ -226,7 +226,7 @@ TEST_F(Races, AnAsynchronousCopyIsWaitedForAndHandedOn) {
 constexpr unsigned kTileBytes = 64 * 128;
 
 /// @param how 1: reads the second tile when the first has come, 2: loads over a tile that is being read,
-/// 3: loads both tiles to one place
+/// 3: loads both tiles to one place, 4 to 6: threads have stored there; nobody fences, or they do, or the one that loads
 __global__ void load(const TensorMap map, float* y, int how) {
   __shared__ Barrier full[2];
   auto* tiles = dynamic_shared<std::uint16_t, 1024>();
@@ -242,9 +242,11 @@ __global__ void load(const TensorMap map, float* y, int how) {
   full[0].wait(0);
   if (how != 1) full[1].wait(0);
   const float value = tiles[kTileBytes / 2 + threadIdx.x];
+  if (how >= 4) tiles[kTileBytes / 2 + threadIdx.x] = 1;
+  if (how == 5) fence_async_proxy();
   if (how != 2) __syncthreads();
   if (threadIdx.x == 0) {
-    fence_async_proxy();
+    if (how != 4 && how != 5) fence_async_proxy();
     full[0].arrive_expect(kTileBytes);
     load_tile(map, tiles + kTileBytes / 2, full[0], {});
   }
@@ -263,6 +265,9 @@ TEST_F(Races, ABulkLoadIsOrderedByItsBarrier) {
   expect(HasSubstr("by a bulk copy"), config, load, map, y.data(), 1);
   expect(HasSubstr("by a bulk copy"), config, load, map, y.data(), 2);
   expect(HasSubstr("nothing orders the two copies"), config, load, map, y.data(), 3);
+  expect(HasSubstr("fence_async_proxy() is missing: thread "), config, load, map, y.data(), 4);
+  expect(IsEmpty(), config, load, map, y.data(), 5);
+  expect(IsEmpty(), config, load, map, y.data(), 6);
 }
 
 /// @param how 1: no fence, 2: the fence comes before the stores, 3: only the thread that issues the copy fences, 4: stores
@@ -294,7 +299,8 @@ TEST_F(Races, ABulkStoreReadsWhatIsFencedAndNotOverwritten) {
   expect(fence, config, store, map, 1);
   expect(fence, config, store, map, 2);
   expect(fence, config, store, map, 3);
-  expect(HasSubstr("dynamic shared memory at byte"), config, store, map, 4);
+  expect(AllOf(HasSubstr("by a copy of thread (0,0,0)"), HasSubstr("the copy is not waited for in between")), config,
+         store, map, 4);
 }
 
 // --- clusters ---
