@@ -19,7 +19,7 @@ struct HarmlessMutants {
 
 // In the expressions .* ends with its line.
 constexpr HarmlessMutants kHarmlessMutants[] = {
-    {"", R"(wait.*\n.*fence_async_proxy\(\))", "late",
+    {"", R"(wait.*\n.*fence_async_proxy\(\)|fence_async_proxy\(\);.*\n.*arrive_expect)", "late",
      "the thread loads a tile later; whether its fence stands before or behind arrive_expect() makes no difference"},
     {"", R"(cluster_sync\(\);.*\n\})", "relaxed early late", "it keeps the block alive for others, and orders nothing"},
     {"", "(has|have) been read by ordinary loads", "relaxed early late",
