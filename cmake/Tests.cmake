@@ -42,7 +42,21 @@ function(tutorial_chapter_tests target prefix)
   cmake_parse_arguments(PARSE_ARGV 2 tests "" "QUICK;ORDERS" "")
   target_compile_options(${target} PRIVATE ${TUTORIAL_TEST_OPTIONS})
   if(TUTORIAL_SANITIZER STREQUAL "races")
-    target_compile_definitions(${target} PRIVATE EMULATOR_RACES_BUILD=1)
+    # Mutants of kernels run in the chapter's executable. They are a program of their own, which CI builds without the
+    # other tests.
+    get_target_property(sources ${target} SOURCES)
+    list(REMOVE_ITEM sources barriers_test.cpp)
+    set_target_properties(${target} PROPERTIES SOURCES "${sources}")
+    add_executable(${prefix}_mutants barriers_test.cpp)
+    target_link_libraries(${prefix}_mutants PRIVATE device GTest::gtest_main)
+    get_target_property(definitions ${target} COMPILE_DEFINITIONS)
+    target_compile_definitions(${prefix}_mutants PRIVATE ${definitions} EMULATOR_RACES_BUILD=1)
+    add_dependencies(${prefix}_mutants ${prefix})
+    if(NOT TARGET mutants)
+      add_custom_target(mutants) # those of all chapters
+    endif()
+    add_dependencies(mutants ${prefix}_mutants)
+    gtest_discover_tests(${prefix}_mutants TEST_PREFIX ${prefix}. NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST)
   endif()
   get_target_property(libraries ${target} LINK_LIBRARIES)
   if(NOT "OpenMP::OpenMP_CXX" IN_LIST libraries) # whose flag the compiled headers were made without

@@ -18,6 +18,7 @@
 
 #if TUTORIAL_EMULATOR
 #include <emulator/counters.hpp>
+#include <emulator/hopper_counters.hpp>
 #include <emulator/launch.hpp>
 #include <emulator/races.hpp>
 #include <emulator/schedule.hpp>
@@ -200,6 +201,7 @@ void Check::run(const std::function<void()>& start) {
   if (is_broken_) return;
 #if TUTORIAL_EMULATOR
   emulator::reset_counters();
+  emulator::reset_hopper_counters();
 #endif
   try {
     if (is_timing_) return time(start);
@@ -226,6 +228,9 @@ void Check::run(const std::function<void()>& start) {
   barriers_ = counters.barriers;
   atomics_ = counters.atomics;
   register_changes_ = counters.register_changes;
+  collectives_ = counters.warp_collectives;
+  arrivals_ = emulator::hopper_counters().arrivals;
+  products_ = emulator::hopper_counters().products;
   copied_ = counters.global_bytes_read;
   if (!findings().stray.empty()) is_broken_ = true;
 #endif
@@ -368,6 +373,38 @@ void Check::changes_registers([[maybe_unused]] int warps) {
 #endif
 }
 
+void Check::fail_use(std::uint64_t found, std::uint64_t least, const char* of, const char* what) {
+  if (is_broken_ || found >= least) return;
+  fail_count(std::to_string(found) + " " + of + ", and " + std::to_string(least) + " are asked for: " + what +
+             ". The numbers may be right without, but the exercise is about it");
+}
+
+void Check::arrivals_at_least([[maybe_unused]] std::size_t arrivals, [[maybe_unused]] const char* what) {
+#if TUTORIAL_EMULATOR
+  fail_use(arrivals_, arrivals, "arrivals at mbarriers", what);
+#endif
+}
+
+void Check::products_at_least([[maybe_unused]] std::size_t products, [[maybe_unused]] const char* what) {
+#if TUTORIAL_EMULATOR
+  fail_use(products_, products, "products of a warp", what);
+#endif
+}
+
+void Check::collectives_at_least([[maybe_unused]] std::size_t collectives, [[maybe_unused]] const char* what) {
+#if TUTORIAL_EMULATOR
+  fail_use(collectives_, collectives, "calls that a warp makes together", what);
+#endif
+}
+
+void Check::copied_at_least([[maybe_unused]] const Array<float>& array, [[maybe_unused]] double times,
+                            [[maybe_unused]] const char* what) {
+#if TUTORIAL_EMULATOR
+  const auto bytes = static_cast<std::uint64_t>(times * static_cast<double>(array.size() * sizeof(float)));
+  fail_use(copied_, bytes, "bytes are copied asynchronously", what);
+#endif
+}
+
 void Check::run_check(const std::function<void(Check&, void (*)())>& check, void (*run)()) {
   problems_ = 0;
   random_.seed(1);
@@ -381,7 +418,8 @@ void Check::run_check(const std::function<void(Check&, void (*)())>& check, void
   restores_.clear();
 }
 
-int check_exercise(const std::string& number, const std::string& file, const std::type_info& type, void (*run)()) {
+int check_exercise(const std::string& number, const std::string& file, const std::type_info& type, void (*run)(),
+                   [[maybe_unused]] bool is_timed) {
   const auto entry = entries().find(number);
   if (entry == entries().end()) {
     std::fprintf(stderr, "there is no check of exercise %s\n", number.c_str());
@@ -394,6 +432,7 @@ int check_exercise(const std::string& number, const std::string& file, const std
   }
 #if TUTORIAL_EMULATOR
   if (kSeesAccesses) emulator::collect_findings();
+  forget_findings();
 #endif
   Check check;
   for (const char* order : kOrders) {
@@ -449,7 +488,7 @@ int check_exercise(const std::string& number, const std::string& file, const std
 #endif
   }
 #if TUTORIAL_CUDA
-  if (holds) {
+  if (holds && is_timed) {
     check.is_timing_ = true;
     check.run_check(entry->second.check, run);
     holds = say("time", check.launch_failure_, check.is_broken_ ? "" : check.timing());

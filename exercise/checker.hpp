@@ -98,12 +98,21 @@ class Check {
   void copied_at_most(const Array<float>& array, double times);
   /// What the run may take at most.
   void counts_at_most(const Counts& most);
+  // What an exercise is about, where a kernel may be right without it. `what` says in a clause what it is for.
+  /// Threads have to arrive so often at barriers in shared memory.
+  void arrivals_at_least(std::size_t arrivals, const char* what);
+  /// Warps have to issue so many products wgmma().
+  void products_at_least(std::size_t products, const char* what);
+  /// Warps have to call so many shuffles, votes, mma() and their like.
+  void collectives_at_least(std::size_t collectives, const char* what);
+  /// The kernel has to copy the array's size this many times by asynchronous copies, and no other array so.
+  void copied_at_least(const Array<float>& array, double times, const char* what);
   /// So many warps have to call decrease_registers() or increase_registers(), once each.
   void changes_registers(int warps);
 
  private:
   friend int check_exercise(const std::string& number, const std::string& file, const std::type_info& type,
-                            void (*run)());
+                            void (*run)(), bool is_timed);
 
   /// Who has numbers in an array: the host before the kernel, or the kernel alone.
   enum class Use { input, output, in_out };
@@ -113,6 +122,7 @@ class Check {
   /// "O[37], row 1, column 5"
   template <class T>
   static std::string element(const Array<T>& array, std::size_t i);
+  void fail_use(std::uint64_t found, std::uint64_t least, const char* of, const char* what);
   /// Times the kernel on a GPU.
   void time(const std::function<void()>& start);
   /// "4096 tiles: 812.3 us; ...": what time() has found, and the share of the limit.
@@ -144,6 +154,9 @@ class Check {
   std::uint64_t barriers_ = 0;
   std::uint64_t atomics_ = 0;
   std::uint64_t register_changes_ = 0;
+  std::uint64_t collectives_ = 0;
+  std::uint64_t arrivals_ = 0;
+  std::uint64_t products_ = 0;
   std::uint64_t copied_ = 0;  ///< bytes
 };
 
@@ -160,9 +173,10 @@ class Exercise {
 };
 
 /// Checks one exercise in several orders of threads and prints what holds and what does not. On a GPU it also times a
-/// kernel that is right, and prints the share of the limit.
+/// kernel that is right, and prints the share of the limit, unless `is_timed` is false.
 /// @return 0 if all holds, 1 if not, 2 if run() is not what the exercise asks for, 3 if this GPU cannot run it
-int check_exercise(const std::string& number, const std::string& file, const std::type_info& type, void (*run)());
+int check_exercise(const std::string& number, const std::string& file, const std::type_info& type, void (*run)(),
+                   bool is_timed = true);
 
 /// The same, for a function of the reader's file.
 template <class Run>

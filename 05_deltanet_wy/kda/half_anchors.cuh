@@ -86,6 +86,7 @@ __device__ __forceinline__ void scores_with_two_anchors(delta_rule::BlockRow& su
       left[i] = half == 0 ? q[i] : pack(two.x * first.x * second.x, two.y * first.y * second.y);
       decayed[i] = scaled(q[i], decays(slot.from_start(half)));
     }
+    __syncwarp();  // other lanes have read these rows
     stmatrix(queries.data + queries.advance(query, 0, d), decayed);
 #pragma unroll
     for (int c = 0; c < kBlocks; ++c) {

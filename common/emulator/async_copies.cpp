@@ -48,6 +48,7 @@ bool pop_async_copy(unsigned pending, AsyncCopy& copy, std::source_location wher
   const sanitizer::Unwatched unwatched;
   Block& block = *Block::current();
   if (block.skips(where)) return false;
+  if (block.is_weaker(where)) ++pending;
   KernelThread& thread = block.thread();
   if (thread.async_copies.pop(pending, copy)) return true;
   if (Recorder* recorder = Recorder::active()) {  // the wait is over

@@ -48,11 +48,12 @@ bool AsyncProxy::is_fenced(const void* address, std::size_t bytes) {
   return !seen || std::memcmp(seen, address, bytes) == 0;
 }
 
-void AsyncProxy::fence() {
+void AsyncProxy::fence(bool orders_reads) {
   AsyncProxyWrites& writes = block_.thread().async_proxy_writes;
   for (const AsyncProxyWrites::Write& one : writes.pending) write(one.address, one.data, one.bytes);
   writes.pending.clear();
-  writes.last_fence = ++fences_;
+  ++fences_;
+  if (orders_reads) writes.last_fence = fences_;
 }
 
 SharedRead* AsyncProxy::reads(const void* address, std::size_t bytes) {
@@ -98,7 +99,8 @@ void fence_async_proxy(std::source_location where) {
   block.require(Feature::bulk_copies, "fence.proxy.async", where);
   const sanitizer::Unwatched unwatched;
   if (block.skips(where)) return;
-  block.async_proxy().fence();
+  using Fault = SkippedBarrier::Fault;
+  block.async_proxy().fence(!block.has_fault(Fault::relaxed, where) && !block.has_fault(Fault::early, where));
   if (Recorder::active()) block.thread().clock += latencies::kProxyFence;
   if (races::Detector* detector = races::active()) detector->fence_proxy(where);
 }

@@ -50,8 +50,8 @@ class AsyncProxy {
   std::byte* image(const void* address, std::size_t bytes);
   /// Whether bulk copies see there what threads do.
   bool is_fenced(const void* address, std::size_t bytes);
-  /// What the thread that runs has written reaches the image.
-  void fence();
+  /// What the thread that runs has written reaches the image. @param orders_reads what it has read comes before loads, too
+  void fence(bool orders_reads);
   /// See emulator::note_shared_read().
   void note_read(const void* address, std::source_location where);
   /// A read of these bytes after which neither its thread nor `writer` has called fence_async_proxy(); nullptr if there

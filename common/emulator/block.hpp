@@ -78,9 +78,11 @@ class Block {
   bool has_ended() const { return live_ == 0; }
   DynamicSharedMemory& dynamic_shared() { return dynamic_shared_; }
   /// Whether EMULATOR_SKIP_BARRIER names this place.
-  bool skips(std::source_location where) const {
-    return launch_.skipped_barrier && launch_.skipped_barrier->fault == SkippedBarrier::Fault::skipped &&
-           launch_.skipped_barrier->is_at(where);
+  bool skips(std::source_location where) const { return has_fault(SkippedBarrier::Fault::skipped, where); }
+  /// Whether it makes this place weaker: by one group of copies or products, or by one arrival.
+  bool is_weaker(std::source_location where) const { return has_fault(SkippedBarrier::Fault::weaker, where); }
+  bool has_fault(SkippedBarrier::Fault fault, std::source_location where) const {
+    return launch_.skipped_barrier && launch_.skipped_barrier->fault == fault && launch_.skipped_barrier->is_at(where);
   }
 
   // Its parts: what its threads do together. Each has reset() and check_at_end(), which for_each_part() calls.

@@ -40,6 +40,7 @@ bool BulkStores::next_unread(unsigned pending, BulkStoreSource& source) {
   for (BulkStore& store : stores_) {
     if (store.is_waited_for || !belongs_to_older(store, pending)) continue;
     store.is_waited_for = true;
+    if (races::Detector* detector = races::active()) detector->end_store(store.shared, store.tile.size());
     if (store.is_early) continue;
     source = {store.shared, store.tile.data(), store.tile.size(), store.where};
     return true;
@@ -79,6 +80,9 @@ void push_bulk_store(const TileMap& map, const TileStart& start, const void* sha
                   .is_early = block.cluster().loads().next_is_early(),
                   .where = where};
   block.async_proxy().read(shared, store.tile.data(), store.tile.size());
+  if (races::Detector* detector = races::active()) {
+    detector->begin_store(shared, store.tile.size(), races::place_of(where));
+  }
   if (store.is_early) store.write();
   if (Recorder* recorder = Recorder::active()) {
     KernelThread& thread = block.thread();
@@ -105,6 +109,7 @@ void commit_bulk_stores(std::source_location where) {
 bool next_bulk_store(unsigned pending, BulkStoreSource& source, std::source_location where) {
   Block& block = *Block::current();
   if (block.skips(where)) return false;
+  if (block.is_weaker(where)) ++pending;
   KernelThread& thread = block.thread();
   if (thread.bulk_stores.next_unread(pending, source)) return true;
   if (Recorder* recorder = Recorder::active()) {  // the wait is over
@@ -124,6 +129,7 @@ void write_bulk_stores(unsigned pending, std::source_location where) {
   const sanitizer::Unwatched unwatched;
   Block& block = *Block::current();
   if (block.skips(where)) return;
+  if (block.is_weaker(where)) ++pending;
   KernelThread& thread = block.thread();
   thread.bulk_stores.write(pending);
   if (Recorder* recorder = Recorder::active()) {

@@ -2,6 +2,8 @@
 
 #include <mutex>
 
+#include "hopper_counters.hpp"
+
 namespace emulator {
 namespace {
 
@@ -29,6 +31,15 @@ void add_to_counters(const Counters& more) {
 Counters counters() {
   const std::lock_guard lock(counters_mutex);
   return sums;
+}
+
+HopperCounters hopper_counters() {
+  return {.arrivals = arrival_count, .products = product_count};
+}
+
+void reset_hopper_counters() {
+  arrival_count = 0;
+  product_count = 0;
 }
 
 void reset_counters() {

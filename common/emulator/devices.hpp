@@ -20,6 +20,9 @@ bool may_access(int device, int peer);
 /// Whether the range lies in one allocation of this device; an empty range does.
 bool is_memory_of(const void* begin, std::size_t bytes, int device);
 
+/// Whether the address lies in an allocation of any device.
+bool is_device_memory(const void* address);
+
 /// "byte 12 of an allocation of 4096 bytes", or the address for memory that is not a device's.
 std::string describe_memory(const void* address);
 

@@ -54,8 +54,6 @@ std::atomic<bool> kernels_run = true;
 
 /// Runs all blocks. Returns the report of the first that failed, else an empty text.
 std::string run_blocks(Launch& launch, unsigned worker_count) {
-  static std::mutex launches;
-  const std::lock_guard one_at_a_time(launches);
   std::atomic<std::uint64_t> next = 0;
   std::mutex mutex;
   std::string failure;
@@ -90,6 +88,7 @@ cudaError_t run(Launch launch) {
   const unsigned most = std::max(1u, kMaxStacks / (launch.threads_per_block() * launch.blocks_per_cluster()));
   const std::uint64_t workers =
       launch.detector || launch.recorder ? 1 : std::min<std::uint64_t>({worker_limit(), most, launch.clusters()});
+  const std::lock_guard one_at_a_time(races::Detector::instance().mutex());
   if (launch.detector) launch.detector->begin_launch(launch.starts_early);
   if (launch.recorder) launch.recorder->begin_launch(launch);
   const std::string failure = run_blocks(launch, static_cast<unsigned>(workers));

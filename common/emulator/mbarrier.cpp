@@ -6,6 +6,7 @@
 #include "cluster.hpp"
 #include "emulator/cluster.hpp"
 #include "emulator/trap.hpp"
+#include "hopper_counters.hpp"
 #include "latencies.hpp"
 #include "mbarriers.hpp"
 
@@ -39,6 +40,7 @@ void MBarriers::create(const std::uint64_t* address, unsigned count, std::source
     block_.trap("a barrier is in a static __shared__ array, of which the emulator has one for all blocks of a cluster",
                 where);
   }
+  if (block_.is_weaker(where) && count > 1) --count;
   const sanitizer::Unwatched unwatched;
   MBarrier& barrier = barriers_.emplace_back();
   barrier.address = address;
@@ -92,6 +94,7 @@ void MBarriers::arrive(MBarrier& barrier, unsigned bytes, std::source_location w
                   barrier.count);
     block_.trap(text, where);
   }
+  ++arrival_count;
   barrier.points[barrier.parity()].release(where);
   if (Recorder* recorder = Recorder::active()) {
     KernelThread& thread = block_.thread();

@@ -15,6 +15,7 @@
 #include "emulator/runtime_memory.hpp"
 #include "environment.hpp"
 #include "error.hpp"
+#include "race_detector.hpp"
 #include "shared_memory.hpp"
 #include "stream.hpp"
 
@@ -67,6 +68,7 @@ cudaError_t allocate(void** pointer, std::size_t bytes) {
 cudaError_t deallocate(void* pointer) {
   if (const cudaError_t error = forbid_during_capture(); error != cudaSuccess) return error;
   if (!pointer) return cudaSuccess;
+  races::Streams::instance().wait_on_host_for_all();  // what gets this memory next comes after all that used it
   {
     const std::lock_guard lock(allocations_mutex);
     const auto found = allocations.find(static_cast<const std::byte*>(pointer));
@@ -116,22 +118,35 @@ bool direction_fits(cudaMemcpyKind kind, Place to, Place from) {
   return false;
 }
 
-cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream,
+                 const void* return_address) {
   if (bytes == 0) return cudaSuccess;
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return refuse(stream, cudaErrorInvalidMemcpyDirection);
-  if (!direction_fits(kind, place_of(to, bytes), place_of(from, bytes))) return refuse(stream, cudaErrorInvalidValue);
+  const Place to_place = place_of(to, bytes), from_place = place_of(from, bytes);
+  if (!direction_fits(kind, to_place, from_place)) return refuse(stream, cudaErrorInvalidValue);
   return submit(stream, [=] {
     std::memmove(to, from, bytes);
-    return cudaSuccess;
+    return races::note_copy(to_place == Place::device ? to : nullptr, from_place == Place::device ? from : nullptr,
+                            bytes, return_address);
   });
 }
 
-cudaError_t set(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+/// A copy during which the host waits; of one within a device it does not.
+cudaError_t copy_and_wait(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                          const void* return_address) {
+  const cudaError_t error = copy(to, from, bytes, kind, nullptr, return_address);
+  races::Streams& streams = races::Streams::instance();
+  const bool is_within = place_of(to, bytes) == Place::device && place_of(from, bytes) == Place::device;
+  if (error == cudaSuccess && !is_within) streams.wait_on_host(streams.clock_of(number_of(nullptr)));
+  return error;
+}
+
+cudaError_t set(void* to, int value, std::size_t bytes, cudaStream_t stream, const void* return_address) {
   if (bytes == 0) return cudaSuccess;
   if (place_of(to, bytes) != Place::device) return refuse(stream, cudaErrorInvalidValue);
   return submit(stream, [=] {
     std::memset(to, value, bytes);
-    return cudaSuccess;
+    return races::note_copy(to, nullptr, bytes, return_address);
   });
 }
 
@@ -142,6 +157,11 @@ bool is_memory_of(const void* begin, std::size_t bytes, int device) {
   if (place_of(begin, bytes) != Place::device) return false;
   const std::lock_guard lock(allocations_mutex);
   return find_allocation(begin)->device == device;
+}
+
+bool is_device_memory(const void* address) {
+  const std::lock_guard lock(allocations_mutex);
+  return find_allocation(address) != nullptr;
 }
 
 std::string describe_memory(const void* address) {
@@ -196,19 +216,23 @@ cudaError_t cudaFreeHost(void* pointer) {
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  return result(emulator::copy(to, from, bytes, kind, nullptr));
+  const void* const here = __builtin_return_address(0);
+  return emulator::checked_result([&] { return emulator::copy_and_wait(to, from, bytes, kind, here); });
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  return result(emulator::copy(to, from, bytes, kind, stream));
+  const void* const here = __builtin_return_address(0);
+  return emulator::checked_result([&] { return emulator::copy(to, from, bytes, kind, stream, here); });
 }
 
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
-  return result(emulator::set(to, value, bytes, nullptr));
+  const void* const here = __builtin_return_address(0);
+  return emulator::checked_result([&] { return emulator::set(to, value, bytes, nullptr, here); });
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
-  return result(emulator::set(to, value, bytes, stream));
+  const void* const here = __builtin_return_address(0);
+  return emulator::checked_result([&] { return emulator::set(to, value, bytes, stream, here); });
 }
 
 cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {

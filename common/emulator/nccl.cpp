@@ -19,6 +19,7 @@
 #include "devices.hpp"
 #include "emulator/link_bytes.hpp"
 #include "nccl_fault.hpp"
+#include "race_detector.hpp"
 #include "report.hpp"
 #include "stream.hpp"
 
@@ -137,6 +138,7 @@ struct Copy {
   void* to;
   std::size_t bytes;
   cudaStream_t stream;
+  cudaStream_t sender;  ///< the stream that sends
   bool over_link;
 };
 
@@ -163,7 +165,7 @@ class Matching {
     if (waiting.empty()) pairs_.erase(key);
     if (!are_alike(transfer, other)) return ncclInvalidUsage;
     const Transfer &send = sends ? transfer : other, &receive = sends ? other : transfer;
-    copies_.push_back({send.from, receive.to, bytes_of(send), receive.stream, true});
+    copies_.push_back({send.from, receive.to, bytes_of(send), receive.stream, send.stream, true});
     return ncclSuccess;
   }
 
@@ -204,7 +206,7 @@ class Matching {
       if (!are_alike(to, parts.front())) return ncclInvalidUsage;
       for (const Transfer& from : parts) {
         copies_.push_back({from.from, static_cast<std::byte*>(to.to) + std::size_t(from.communicator->rank) * bytes,
-                           bytes, to.stream, to.communicator != from.communicator});
+                           bytes, to.stream, from.stream, to.communicator != from.communicator});
       }
     }
     return ncclSuccess;
@@ -244,10 +246,15 @@ ncclResult_t run(const std::vector<Transfer>& transfers) {
   if (const ncclResult_t error = matching.end(); error != ncclSuccess) return error;
   if (fails(transfers)) return ncclSuccess;
   for (const Copy& copy : matching.copies()) {
-    const cudaError_t error = submit(copy.stream, [copy] {
+    const unsigned receiver = number_of(copy.stream), sender = number_of(copy.sender);
+    const cudaError_t error = submit(copy.stream, [copy, receiver, sender] {
+      races::Streams& streams = races::Streams::instance();
+      streams.wait(receiver, streams.clock_of(sender));
       std::memmove(copy.to, copy.from, copy.bytes);
       if (copy.over_link) bytes_between_devices += copy.bytes;
-      return cudaSuccess;
+      const cudaError_t error = races::note_copy(copy.to, copy.from, copy.bytes, nullptr);
+      streams.wait(sender, streams.clock_of(receiver));
+      return error;
     });
     if (error != cudaSuccess) return ncclUnhandledCudaError;
   }

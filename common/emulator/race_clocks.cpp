@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <unordered_set>
+#include <utility>
 
 namespace emulator::races {
 namespace {
@@ -70,8 +71,10 @@ void ThreadClock::reset(std::uint32_t start) {
   others.messages.clear();
   others.has_previous = false;
   deferred = {};
-  has_deferred = false;
+  deferred_since = last_access = last_shared_access = 0;
   proxy_fences.clear();
+  known_at_fence.clear();
+  has_late_fence = false;
   released = 0;
   fenced.reset();
   unfenced.clear();
@@ -79,15 +82,26 @@ void ThreadClock::reset(std::uint32_t start) {
 }
 
 void ThreadClock::learn() {
-  if (!has_deferred) return;
+  if (deferred_since == 0 || last_shared_access < deferred_since) return;
   others.join(deferred);
   deferred = {};
-  has_deferred = false;
+  deferred_since = 0;
+}
+
+void ThreadClock::defer(const VectorClock& what) {
+  deferred.join(what);
+  deferred_since = own;
+}
+
+std::uint32_t ThreadClock::before_access() const {
+  const std::uint32_t last = last_shared_access != 0 ? last_shared_access : last_access;
+  return last != 0 ? last - 1 : own;
 }
 
 void ThreadClock::tick(Place place, bool is_barrier) {
   releases[released++ % std::size(releases)] = {own, place, is_barrier};
   ++own;
+  if (std::exchange(has_late_fence, false)) proxy_fences.push_back(own++);
 }
 
 }  // namespace emulator::races

@@ -70,10 +70,15 @@ struct ThreadClock {
   std::uint32_t block_floor = 0;  ///< known of all threads of its block
   std::uint32_t warp_floor = 0;   ///< known of all lanes of its warp
   VectorClock others;
-  VectorClock deferred;  ///< known from the next hand-over or wait on
-  bool has_deferred = false;
-  std::vector<std::uint32_t> proxy_fences;  ///< the values of the clock at each fence_async_proxy()
-  Release releases[16];                     ///< the last ones, in a ring
+  VectorClock deferred;              ///< known from the next hand-over or wait on that follows a shared access
+  std::uint32_t deferred_since = 0;  ///< the value of the clock when it was deferred; 0: nothing is
+  // The values of the clock at the last accesses, for barriers that are moved.
+  std::uint32_t last_access = 0;
+  std::uint32_t last_shared_access = 0;
+  std::vector<std::uint32_t> proxy_fences;    ///< the values of the clock at each fence_async_proxy()
+  std::vector<std::uint32_t> known_at_fence;  ///< of each thread, at the last of them
+  bool has_late_fence = false;                ///< one stands behind the next hand-over
+  Release releases[16];                       ///< the last ones, in a ring
   unsigned released = 0;
 
   // Fences of memory and relaxed operations together hand over, too.
@@ -86,8 +91,12 @@ struct ThreadClock {
 
   /// As at the start of a cluster. @param start greater than any clock of earlier clusters
   void reset(std::uint32_t start);
-  /// What was deferred is known.
+  /// What was deferred is known, if shared memory was accessed since.
   void learn();
+  /// The thread learns this later. @param what of which more may be deferred already
+  void defer(const VectorClock& what);
+  /// The value of the clock before the last access: of shared memory, or of any if it has accessed none.
+  std::uint32_t before_access() const;
   /// Goes on to the next value. @param place of what hands over
   void tick(Place place, bool is_barrier);
 };

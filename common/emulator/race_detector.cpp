@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "cluster.hpp"
 #include "race_places.hpp"
@@ -47,10 +48,51 @@ Detector& Detector::instance() {
 
 // --- launches, clusters, threads ---
 
+void Detector::add_work() {
+  Streams& streams = Streams::instance();
+  const unsigned stream = CurrentStream::number();
+  order_ = streams.clock_of(stream);
+  previous_.reset();
+  if (first_runs_.size() <= stream) first_runs_.resize(stream + 1);
+  first_runs_[stream].push_back(run_ + 1);
+  works_.push_back({run_ + 1, stream, streams.add_work(stream)});
+}
+
+std::uint32_t Detector::first_unordered() const {
+  std::uint32_t first = run_ + 1;
+  for (unsigned stream = 0; stream < first_runs_.size(); ++stream) {
+    const std::uint32_t covered = stream < order_.size() ? order_[stream] : 0;
+    if (covered < first_runs_[stream].size()) first = std::min(first, first_runs_[stream][covered]);
+  }
+  return first;
+}
+
+bool Detector::is_unordered(std::uint32_t run) const {
+  const auto after = std::ranges::upper_bound(works_, run, {}, &Work::first_run);
+  if (after == works_.begin()) return false;
+  const Work& work = *std::prev(after);
+  return !covers(order_, work.stream, work.number);
+}
+
 void Detector::begin_launch(bool starts_early) {
-  first_recent_ = starts_early && lets_next_start_ ? first_run_ : run_ + 1;
-  first_run_ = run_ + 1;
+  const std::optional<Work> last = works_.empty() ? std::nullopt : std::optional(works_.back());
+  add_work();
+  const unsigned stream = works_.back().stream;
+  if (starts_early && lets_next_start_ && last && last->stream == stream &&
+      !covers(Streams::instance().host_clock(), stream, last->number)) {
+    previous_ = last;
+    --order_[stream];
+  }
   lets_next_start_ = false;
+  first_run_ = run_ + 1;
+  first_recent_ = first_unordered();
+  open_copies_.clear();
+  if (!copies_.empty()) {
+    const StreamClock host = Streams::instance().host_clock();
+    std::erase_if(copies_, [&](const Copied& one) { return covers(host, one.work.stream, one.work.number); });
+    std::ranges::copy_if(copies_, std::back_inserter(open_copies_),
+                         [&](const Copied& one) { return !covers(order_, one.work.stream, one.work.number); });
+  }
   finds_unwritten_ = is_collecting();
   if (!is_collecting()) take();  // each launch ends at its first finding, also one that an earlier launch had
   flags_.clear();
@@ -71,7 +113,7 @@ void Detector::begin_cluster(Cluster& cluster, std::uint64_t number) {
   clocks_.resize(cluster.thread_count());
   for (ThreadClock& clock : clocks_) {
     clock.reset(start_);
-    clock.others.has_previous = first_recent_ == first_run_;
+    clock.others.has_previous = !previous_;
   }
   const StaticSharedMemory statics;
   statics_ = statics.begin();
@@ -107,7 +149,7 @@ std::uint32_t Detector::known(unsigned thread, unsigned of) const {
 
 bool Detector::knows(unsigned thread, std::uint32_t run, unsigned of, std::uint32_t clock) const {
   if (run == run_) return known(thread, of) >= clock;
-  if (run < first_run_) return clocks_[thread].others.has_previous;
+  if (run < first_run_) return previous_ && run >= previous_->first_run && clocks_[thread].others.has_previous;
   return find(clocks_[thread].others.messages, run, of, clock) != nullptr;
 }
 
@@ -133,8 +175,9 @@ bool Detector::knows(unsigned thread, const Reads& reads, unsigned& of) const {
 
 void Detector::add_knowledge(VectorClock& clock, unsigned thread, bool is_early) const {
   const ThreadClock& mine = clocks_[thread];
-  clock.join(mine.others);
   clock.threads.resize(clocks_.size());
+  const std::uint32_t before = clock.threads[thread];
+  clock.join(mine.others);
   const auto raise = [&](unsigned first, unsigned count, std::uint32_t floor) {
     for (unsigned i = first; i < first + count; ++i) clock.threads[i] = std::max(clock.threads[i], floor);
   };
@@ -142,12 +185,14 @@ void Detector::add_knowledge(VectorClock& clock, unsigned thread, bool is_early)
   const unsigned warp = thread % threads_per_block_ / 32 * 32;
   raise(block, threads_per_block_, mine.block_floor);
   raise(block + warp, std::min(32u, threads_per_block_ - warp), mine.warp_floor);
-  raise(thread, 1, is_early ? mine.own - 1 : mine.own);
+  // Barriers of the warp may stand between the access that is left out and this hand-over.
+  clock.threads[thread] = std::max(before, is_early ? mine.before_access() : mine.own);
 }
 
 SkippedBarrier::Fault Detector::fault_at(std::source_location where) const {
   const auto& skipped = cluster_->launch().skipped_barrier;
-  return skipped && skipped->is_at(where) ? skipped->fault : SkippedBarrier::Fault::skipped;
+  const bool is_here = skipped && skipped->fault != SkippedBarrier::Fault::weaker && skipped->is_at(where);
+  return is_here ? skipped->fault : SkippedBarrier::Fault::skipped;
 }
 
 void Detector::release(VectorClock& clock, std::source_location where) {
@@ -167,8 +212,7 @@ void Detector::acquire(const VectorClock& clock, std::source_location where) {
   ++mine.own;  // what follows is another interval
   if (fault == SkippedBarrier::Fault::relaxed) return;
   if (fault == SkippedBarrier::Fault::late) {
-    mine.deferred = clock;
-    mine.has_deferred = true;
+    mine.defer(clock);
   } else {
     mine.others.join(clock);
   }
@@ -187,12 +231,14 @@ void Detector::meet_block(const Block& block, std::source_location where) {
   for (unsigned i = first; i < end; ++i) clocks_[i].learn();
   if (const auto fault = fault_at(where); fault != SkippedBarrier::Fault::skipped) {
     VectorClock all;
-    for (unsigned i = first; i < end; ++i) add_knowledge(all, i, fault == SkippedBarrier::Fault::early);
+    for (unsigned i = first; i < end; ++i) add_knowledge(all, i);
+    if (fault == SkippedBarrier::Fault::early) {
+      for (unsigned i = first; i < end; ++i) all.threads[i] = clocks_[i].before_access();
+    }
     for (unsigned i = first; i < end; ++i) {
       if (fault == SkippedBarrier::Fault::early) clocks_[i].others.join(all);
-      if (fault == SkippedBarrier::Fault::late) clocks_[i].deferred = all;
-      clocks_[i].has_deferred = fault == SkippedBarrier::Fault::late;
       clocks_[i].tick(place, true);
+      if (fault == SkippedBarrier::Fault::late) clocks_[i].defer(all);
     }
     return;
   }
@@ -241,7 +287,15 @@ void Detector::fence_proxy(std::source_location where) {
   ThreadClock& clock = clocks_[running()];
   const SkippedBarrier::Fault fault = fault_at(where);
   if (fault == SkippedBarrier::Fault::relaxed) return;
-  clock.proxy_fences.push_back(fault == SkippedBarrier::Fault::early ? clock.own - 1 : clock.own++);
+  clock.known_at_fence.resize(clocks_.size());
+  for (unsigned i = 0; i < clocks_.size(); ++i) clock.known_at_fence[i] = known(running(), i);
+  if (fault == SkippedBarrier::Fault::early) {
+    clock.proxy_fences.push_back(clock.before_access());
+  } else if (fault == SkippedBarrier::Fault::late) {
+    clock.has_late_fence = true;
+  } else {
+    clock.proxy_fences.push_back(clock.own++);
+  }
 }
 
 void Detector::wait_for_previous_launch() {
@@ -332,6 +386,15 @@ void Detector::fence(Place place) {
 
 // --- accesses ---
 
+void Detector::note_access(unsigned thread, const void* address, bool shared) {
+  if (!cluster_->launch().skipped_barrier) return;
+  // That the code of a barrier reads the barrier itself does not count.
+  if (shared && cluster_->find_mbarrier(*Block::current(), address)) return;
+  ThreadClock& clock = clocks_[thread];
+  clock.last_access = clock.own;
+  if (shared) clock.last_shared_access = clock.own;
+}
+
 bool Detector::is_static_shared(const void* address) const {
   const auto* byte = static_cast<const char*>(address);
   return byte >= statics_ && byte < statics_ + static_bytes_;
@@ -411,7 +474,7 @@ void Detector::check_write(Cell& cell, const void* address, const Write& now, bo
     const Reads& one = shadow_.reads(i);
     if (!is_recent(one.run, shared) || (one.kind & now.kind & kAtomic) || are_apart(one.low, now.low)) continue;
     unsigned of = 0;
-    if (knows(thread, one, of)) continue;
+    if (knows(thread, one, of) && !(one.kind & kUnfinished)) continue;
     Seen seen = seen_of(one);
     seen.thread = of;
     seen.name = name_of(one.run, of);
@@ -426,6 +489,7 @@ void Detector::read(const void* address, std::size_t bytes, Place place, std::ui
   if (!is_watched(address)) return;
   const unsigned thread = running();
   const bool shared = is_shared(address);
+  note_access(thread, address, shared);
   const Reads now{.run = run_,
                   .clock = clocks_[thread].own,
                   .place = place,
@@ -434,13 +498,16 @@ void Detector::read(const void* address, std::size_t bytes, Place place, std::ui
                   .kind = kind,
                   .low = low_of(address, bytes)};
   shadow_.visit(address, bytes, [&](Cell& cell, const void* at) { check_read(cell, at, thread, now, shared); });
-  if (!shared) count_access(address, bytes, false);
+  if (shared) return;
+  if (!open_copies_.empty()) check_copies(address, bytes, seen_of(now));
+  count_access(address, bytes, false);
 }
 
 void Detector::write(const void* address, std::size_t bytes, Place place, std::uint8_t kind) {
   if (!is_watched(address)) return;
   const unsigned thread = running();
   const bool shared = is_shared(address);
+  note_access(thread, address, shared);
   const Write now{.run = run_,
                   .clock = clocks_[thread].own,
                   .place = place,
@@ -448,16 +515,22 @@ void Detector::write(const void* address, std::size_t bytes, Place place, std::u
                   .kind = kind,
                   .low = low_of(address, bytes)};
   shadow_.visit(address, bytes, [&](Cell& cell, const void* at) { check_write(cell, at, now, shared); });
-  if (!shared) count_access(address, bytes, true);
+  if (shared) return;
+  if (!open_copies_.empty()) check_copies(address, bytes, seen_of(now));
+  count_access(address, bytes, true);
 }
 
 void Detector::bulk_write(const void* address, std::size_t bytes, Place place, unsigned barrier, std::uint64_t phase) {
+  note_access(running(), address, true);
   const Write now{.run = run_,
                   .clock = start_ + static_cast<std::uint32_t>(phase),
                   .place = place,
                   .thread = static_cast<std::uint16_t>(barrier),
                   .kind = kBulkCopy};
-  shadow_.visit(address, bytes, [&](Cell& cell, const void* at) { check_write(cell, at, now, true); });
+  shadow_.visit(address, bytes, [&](Cell& cell, const void* at) {
+    check_refill(cell, at, now);
+    check_write(cell, at, now, true);
+  });
 }
 
 void Detector::bulk_read(const void* address, std::size_t bytes, Place place, unsigned barrier, std::uint64_t phase) {
@@ -469,6 +542,7 @@ void Detector::bulk_read(const void* address, std::size_t bytes, Place place, un
             .warp = static_cast<std::uint16_t>(barrier),
             .kind = kBulkCopy};
   const unsigned thread = running();
+  note_access(thread, address, true);
   shadow_.visit(address, bytes, [&](Cell& cell, const void* at) {
     check_read(cell, at, thread, now, true);
     check_fence(cell, at, thread, now);
@@ -485,8 +559,45 @@ void Detector::check_fence(const Cell& cell, const void* address, unsigned threa
   report(Finding::Kind::proxy, Found::Why::not_fenced, address, seen_of(write), seen_of(now));
 }
 
+void Detector::check_refill(const Cell& cell, const void* address, const Write& now) {
+  const Write& write = cell.write;
+  const unsigned thread = running();
+  if (write.run != run_ || write.kind != kPlain || !knows(thread, write)) return;
+  const auto& fences = clocks_[write.thread].proxy_fences;
+  const auto fence = std::ranges::lower_bound(fences, write.clock);
+  if (fence != fences.end() && known(thread, write.thread) >= *fence) return;
+  const std::vector<std::uint32_t>& at_fence = clocks_[thread].known_at_fence;
+  if (write.thread < at_fence.size() && at_fence[write.thread] >= write.clock) return;
+  report(Finding::Kind::proxy, Found::Why::not_fenced, address, seen_of(write), seen_of(now));
+}
+
+void Detector::begin_store(const void* address, std::size_t bytes, Place place) {
+  const unsigned thread = running();
+  const Reads now{.run = run_,
+                  .clock = clocks_[thread].own,
+                  .place = place,
+                  .lanes = 1u << thread % threads_per_block_ % 32,
+                  .warp = static_cast<std::uint16_t>(warp_of(thread)),
+                  .kind = kUnfinished};
+  shadow_.visit(address, bytes, [&](Cell& cell, const void*) { shadow_.add(cell, now); });
+}
+
+void Detector::end_store(const void* address, std::size_t bytes) {
+  const unsigned thread = running();
+  const std::uint32_t lane = 1u << thread % threads_per_block_ % 32;
+  shadow_.visit(address, bytes, [&](Cell& cell, const void*) {
+    for (std::uint32_t i = cell.reads; i != 0; i = shadow_.reads(i).next) {
+      Reads& one = shadow_.reads(i);
+      if (one.run != run_ || one.kind != kUnfinished || one.warp != warp_of(thread) || one.lanes != lane) continue;
+      one.kind = kPlain;
+      one.clock = clocks_[thread].own;
+    }
+  });
+}
+
 void Detector::proxy_read(const KernelThread& thread, const void* address, std::size_t bytes, Place place) {
   const unsigned number = number_of(thread);
+  note_access(number, address, true);
   const Reads now{.run = run_,
                   .clock = clocks_[number].own,
                   .place = place,
@@ -496,6 +607,72 @@ void Detector::proxy_read(const KernelThread& thread, const void* address, std::
     check_read(cell, at, number, now, true);
     check_fence(cell, at, number, now);
   });
+}
+
+// --- copies in streams ---
+
+void Detector::check_copies(const void* address, std::size_t bytes, const Seen& now) {
+  const auto* begin = static_cast<const char*>(address);
+  for (const Copied& one : open_copies_) {
+    if (begin + bytes <= one.begin || one.begin + one.bytes <= begin || !(one.is_write || now.is_write)) continue;
+    const Seen first{.is_write = one.is_write, .kind = kStreamCopy, .place = one.place};
+    report(Finding::Kind::race, Found::Why::other_stream, address, first, now);
+  }
+}
+
+void Detector::report_streams(const void* address, const Seen& first, const Seen& second) {
+  const std::pair places(first.place, second.place);
+  if (std::ranges::find(told_, places) != told_.end()) return;
+  told_.push_back(places);
+  Found found;
+  found.why = Found::Why::other_stream;
+  found.memory = memory_at(address, false);
+  found.first = first;
+  found.second = second;
+  found_.push_back(found);
+}
+
+void Detector::check_copy(Cell& cell, const void* address, const Seen& now) {
+  const auto is_open = [&](std::uint32_t run) { return run >= first_recent_ && is_unordered(run); };
+  if (is_open(cell.write.run)) {
+    report_streams(address, {.is_write = true, .place = cell.write.place, .run = cell.write.run}, now);
+  }
+  for (std::uint32_t i = now.is_write ? cell.reads : 0; i != 0; i = shadow_.reads(i).next) {
+    const Reads& one = shadow_.reads(i);
+    if (is_open(one.run)) report_streams(address, {.place = one.place, .run = one.run}, now);
+  }
+}
+
+std::string Detector::copy(const void* to, const void* from, std::size_t bytes, Place place) {
+  if (!Streams::instance().are_several()) return "";
+  const std::size_t before = found_.size();
+  add_work();
+  first_recent_ = first_unordered();
+  for (const bool is_write : {false, true}) {
+    const auto* begin = static_cast<const char*>(is_write ? to : from);
+    if (!begin) continue;
+    const Seen now{.is_write = is_write, .kind = kStreamCopy, .place = place};
+    if (first_recent_ <= run_) {
+      shadow_.visit(begin, bytes, [&](Cell& cell, const void* at) { check_copy(cell, at, now); });
+    }
+    for (const Copied& one : copies_) {
+      if (begin + bytes <= one.begin || one.begin + one.bytes <= begin || !(one.is_write || is_write)) continue;
+      const bool is_own = one.work.stream == works_.back().stream && one.work.number == works_.back().number;
+      if (is_own || covers(order_, one.work.stream, one.work.number)) continue;
+      const Seen first{.is_write = one.is_write, .kind = kStreamCopy, .place = one.place};
+      report_streams(std::max(begin, one.begin), first, now);
+    }
+    // What is in no order with an older one of the same bytes and stream is in none with this one.
+    const Work& work = works_.back();
+    std::erase_if(copies_, [&](const Copied& one) {
+      return one.begin == begin && one.bytes == bytes && one.is_write == is_write && one.work.stream == work.stream;
+    });
+    copies_.push_back({begin, bytes, is_write, work, place});
+  }
+  if (is_collecting() || found_.size() == before) return "";
+  const std::string text = sentence_of(found_[before]) + "\n";
+  take();
+  return text;
 }
 
 bool Detector::was_written(const void* address) {

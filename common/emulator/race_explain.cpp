@@ -21,6 +21,18 @@ uint3 unflatten(std::uint64_t number, dim3 size) {
           static_cast<unsigned>(number / size.x / size.y)};
 }
 
+/// Nothing is watched while this lives.
+class Pause {
+ public:
+  Pause() { set_active(nullptr); }
+  ~Pause() { set_active(before_); }
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+
+ private:
+  Detector* before_ = active();
+};
+
 /// The last hand-over of a thread that comes before this value of its clock; nullptr if it is not known.
 const Release* last_before(const ThreadClock& clock, std::uint32_t value) {
   const Release* found = nullptr;
@@ -99,6 +111,10 @@ Memory Detector::memory_at(const void* address, bool shared) const {
 }
 
 void Detector::report(Finding::Kind kind, Found::Why why, const void* address, const Seen& first, const Seen& second) {
+  // What this function calls may itself be instrumented.
+  const Pause pause;
+  // Host memory is no stream's: it may have been freed and come again.
+  if (kind == Finding::Kind::race && is_of_other_stream(first) && !is_device_memory(address)) return;
   const std::pair places(first.place, second.place);
   if (found_.size() >= kMostFound || std::ranges::find(told_, places) != told_.end()) return;
   told_.push_back(places);
@@ -116,6 +132,11 @@ void Detector::report(Finding::Kind kind, Found::Why why, const void* address, c
   if (is_collecting()) return;
   const Block& block = *Block::current();
   cluster_->fail(sentence_of(found) + "\n  kernel launched at " + describe(block.launch().where) + "\n");
+}
+
+bool Detector::is_of_other_stream(const Seen& seen) const {
+  if (seen.kind & kStreamCopy) return true;
+  return !(seen.kind & kBulkCopy) && seen.run < first_run_ && !(previous_ && seen.run >= previous_->first_run);
 }
 
 void Detector::report_race(const void* address, const Seen& first, const Seen& second) {
@@ -136,6 +157,7 @@ void Detector::explain(Found& found) const {
     return says(Found::Why::plain_access);
   }
   const ThreadClock& clock = clocks_[second.thread];
+  if (is_of_other_stream(first)) return says(Found::Why::other_stream);
   if (first.run < first_run_) return says(Found::Why::early_start);
   const bool is_of_this_run = first.run == second.run;
   const bool uses_flags =

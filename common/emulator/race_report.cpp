@@ -81,7 +81,8 @@ std::string verb(const Seen& seen) {
 
 std::string by(const Seen& seen, bool names_block) {
   if (seen.kind & kBulkCopy) return " by a bulk copy";
-  if (seen.name.index.empty()) return " by the kernel before";
+  if (seen.kind & kStreamCopy) return " by a copy";
+  if (seen.name.index.empty()) return " by a kernel before";
   const std::string text = seen.kind & kUnfinished ? " by a copy of thread " : " by thread ";
   return text + seen.name.index + (names_block ? " of block " + seen.name.block : "");
 }
@@ -147,8 +148,10 @@ std::string sentence_of(const Found& found) {
     case Found::Why::release_before:
       return text + "nothing orders them: the arrival" + at + " comes before the " + what;
     case Found::Why::not_awaited:
-      return text + "nothing orders them: the arrival" + at + " follows the " + what + ", but thread " +
-             found.second.name.index + " has not waited for it";
+      return text + "nothing orders them: the arrival" + at + " follows the " + what + ", but " +
+             (found.second.name.index.empty() ? "the thread that issues the copy"
+                                              : "thread " + found.second.name.index) +
+             " has not waited for it";
     case Found::Why::copies_race:
       return text + "another bulk copy has written there, too, and nothing orders the two copies";
     case Found::Why::copy_under_way:
@@ -160,6 +163,11 @@ std::string sentence_of(const Found& found) {
     case Found::Why::early_start:
       return text +
              "the second kernel starts before the first has ended: it has to call wait_for_previous_kernel() first";
+    case Found::Why::other_stream:
+      return text +
+             "nothing orders them: the two are work of different streams, and the second stream has to wait for an "
+             "event "
+             "that is recorded in the first behind its work";
     case Found::Why::no_order:
       return text + "nothing orders them: blocks of a launch have no order but by store_release and load_acquire";
     case Found::Why::unwritten:

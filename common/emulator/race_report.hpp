@@ -27,7 +27,7 @@ struct Seen {
   std::uint32_t run = 0;  ///< the cluster
   std::uint32_t clock = 0;
   unsigned thread = 0;  ///< its number in the cluster
-  ThreadName name;
+  ThreadName name = {};
 };
 
 /// What lies at an address.
@@ -58,6 +58,7 @@ struct Found {
     copies_race,       ///< two bulk copies have written there
     copy_under_way,    ///< of cp.async, or one that an mbarrier counts
     early_start,       ///< of a kernel that has not waited for the one before
+    other_stream,      ///< of a launch or a copy before
     not_fenced,        ///< through the async proxy
     unwritten          ///< there is no first access
   };

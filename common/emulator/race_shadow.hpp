@@ -19,10 +19,11 @@ namespace emulator::races {
 enum Kind : std::uint8_t {
   kPlain = 0,
   kAtomic = 1,
-  kUpdate = 2,      ///< an atomic operation that reads and writes
-  kBulkCopy = 4,    ///< `thread` is the number of the mbarrier that counts the copy, `clock` its phase
-  kUnfinished = 8,  ///< a copy of cp.async that its thread has not waited for
-  kUnordered = 16   ///< a bulk copy, in no order with another one before: a race once something reads it
+  kUpdate = 2,       ///< an atomic operation that reads and writes
+  kBulkCopy = 4,     ///< `thread` is the number of the mbarrier that counts the copy, `clock` its phase
+  kUnfinished = 8,   ///< a copy of cp.async that its thread has not waited for
+  kStreamCopy = 32,  ///< by cudaMemcpyAsync() and its like
+  kUnordered = 16    ///< a bulk copy, in no order with another one before: a race once something reads it
 };
 
 /// A write.

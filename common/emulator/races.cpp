@@ -8,6 +8,8 @@
 #include "cluster.hpp"
 #include "race_detector.hpp"
 #include "race_hooks.hpp"
+#include "race_places.hpp"
+#include "report.hpp"
 
 namespace emulator {
 namespace races {
@@ -51,6 +53,16 @@ bool is_wanted() {
         "emulator-races");
   }
   return is_wanted;
+}
+
+cudaError_t note_copy(const void* to, const void* from, std::size_t bytes, const void* return_address) {
+  if (!is_wanted()) return cudaSuccess;
+  Detector& detector = Detector::instance();
+  const std::lock_guard lock(detector.mutex());
+  const std::string text = detector.copy(to, from, bytes, return_address ? place_of(return_address) : 0);
+  if (text.empty()) return cudaSuccess;
+  report(text);
+  return cudaErrorLaunchFailure;
 }
 
 void count_access(const void* address, std::size_t bytes, bool is_write) {

@@ -10,6 +10,7 @@
 #include "devices.hpp"
 #include "emulator/runtime_memory.hpp"
 #include "error.hpp"
+#include "race_streams.hpp"
 #include "stream.hpp"
 
 namespace emulator {
@@ -142,7 +143,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  return result(emulator::forbid_during_capture(true));
+  const cudaError_t error = emulator::forbid_during_capture(true);
+  if (error == cudaSuccess) emulator::races::Streams::instance().wait_on_host_for_device(emulator::current_device());
+  return result(error);
 }
 
 cudaError_t cudaRuntimeGetVersion(int* version) {

@@ -35,7 +35,7 @@ SkippedBarrier SkippedBarrier::parse(const std::string& text) {
   SkippedBarrier barrier;
   std::string place = text;
   constexpr std::pair<const char*, Fault> kFaults[] = {
-      {":relaxed", Fault::relaxed}, {":early", Fault::early}, {":late", Fault::late}};
+      {":relaxed", Fault::relaxed}, {":early", Fault::early}, {":late", Fault::late}, {":weaker", Fault::weaker}};
   for (const auto& [ending, fault] : kFaults) {
     if (!place.ends_with(ending)) continue;
     barrier.fault = fault;
@@ -49,7 +49,7 @@ SkippedBarrier SkippedBarrier::parse(const std::string& text) {
     if (error == std::errc() && end == last) return barrier;
   }
   throw std::invalid_argument("EMULATOR_SKIP_BARRIER is '" + text +
-                              "': FILE:LINE expected, or FILE:LINE:relaxed, early or late");
+                              "': FILE:LINE expected, or FILE:LINE:relaxed, early, late or weaker");
 }
 
 std::optional<SkippedBarrier> SkippedBarrier::current() {

@@ -9,13 +9,14 @@
 namespace emulator {
 
 /// A line of a source file whose barrier, arrival, wait, commit or fence is to be skipped, or to be weaker for the detector
-/// of races: then it stops and wakes threads as ever, and all values come out right.
+/// of races: then it stops and wakes threads as ever, and all values come out right, unless the enumerator says else.
 struct SkippedBarrier {
   enum class Fault {
     skipped,
     relaxed,  ///< it hands over nothing
-    early,    ///< it hands over what the thread did before its last barrier, arrival or wait: as if it stood there
-    late      ///< what it waits for is known from the next barrier, arrival or wait on: as if it stood there
+    early,    ///< as if it stood before the last access of shared memory: it does not hand over that and what follows
+    late,     ///< what it waits for is known from the next barrier, arrival or wait on that follows such an access
+    weaker  ///< a wait leaves one group of copies or products more; a barrier counts an arrival less. Values may change
   };
 
   std::string file;  ///< the end of its path

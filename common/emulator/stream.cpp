@@ -1,9 +1,11 @@
 #include "stream.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -15,7 +17,16 @@
 
 namespace emulator {
 
-using Calls = std::vector<std::function<cudaError_t()>>;
+/// Work of a graph, in the order of its capture.
+struct Call {
+  std::function<cudaError_t()> run;
+  bool is_node = true;  ///< not so an event that orders its streams
+};
+
+struct Calls {
+  std::vector<Call> list;
+  std::set<unsigned> streams;  ///< from which they were captured
+};
 
 /// What is recorded between cudaStreamBeginCapture() and cudaStreamEndCapture(). Events bring further streams into it.
 struct Capture {
@@ -38,6 +49,7 @@ std::vector<std::shared_ptr<Capture>> captures;
 struct CUstream_st {
   bool blocking;
   int device;
+  unsigned number;
   std::shared_ptr<emulator::Capture> capture;
   bool is_stuck = false;
 
@@ -49,6 +61,8 @@ struct CUevent_st {
   int device;
   std::optional<std::chrono::steady_clock::time_point> time;
   std::shared_ptr<emulator::Capture> capture;
+  /// What comes before it; of one that is captured, when its graph runs.
+  std::shared_ptr<emulator::races::StreamClock> order = std::make_shared<emulator::races::StreamClock>();
 };
 
 struct CUgraph_st {
@@ -62,18 +76,19 @@ struct CUgraphExec_st {
 namespace emulator {
 
 cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, Work kind) {
-  if (kind == Work::other) {
-    work = [work = std::move(work)] {
-      races::Detector::instance().end_overlap();
-      return work();
-    };
-  }
+  const unsigned number = number_of(stream);
+  work = [number, kind, work = std::move(work)] {
+    const races::CurrentStream current(number);
+    if (kind == Work::other) races::Detector::instance().end_overlap();
+    return work();
+  };
   {
     const std::lock_guard lock(captures_mutex);
     if (stream) {
       if (Capture* capture = stream->active_capture()) {
         if (!capture->valid) return cudaErrorStreamCaptureInvalidated;
-        capture->calls.push_back(std::move(work));
+        capture->calls.list.push_back({std::move(work)});
+        capture->calls.streams.insert(number);
         return cudaSuccess;
       }
     } else {
@@ -102,6 +117,10 @@ cudaError_t refuse(cudaStream_t stream, cudaError_t error) {
 
 int device_of(cudaStream_t stream) {
   return stream ? stream->device : current_device();
+}
+
+unsigned number_of(cudaStream_t stream) {
+  return stream ? stream->number : races::Streams::instance().default_of(current_device());
 }
 
 void set_stuck(cudaStream_t stream, bool is_stuck) {
@@ -144,11 +163,25 @@ cudaError_t end_capture(cudaStream_t stream, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 
+/// Runs a graph: what comes before it comes before all of its streams, and its end comes after all of them.
 cudaError_t run_all(const Calls& calls) {
-  for (const auto& call : calls) {
-    if (const cudaError_t error = call(); error != cudaSuccess) return error;
+  races::Streams& streams = races::Streams::instance();
+  const unsigned here = races::CurrentStream::number();
+  for (const unsigned stream : calls.streams) streams.wait(stream, streams.clock_of(here));
+  for (const Call& call : calls.list) {
+    if (const cudaError_t error = call.run(); error != cudaSuccess) return error;
   }
+  for (const unsigned stream : calls.streams) streams.wait(here, streams.clock_of(stream));
   return cudaSuccess;
+}
+
+/// A call of a graph that orders its streams.
+void add_order(Capture& capture, std::function<void()> order) {
+  capture.calls.list.push_back({[order = std::move(order)] {
+                                  order();
+                                  return cudaSuccess;
+                                },
+                                false});
 }
 
 }  // namespace
@@ -162,8 +195,12 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   if (!stream || flags > cudaStreamNonBlocking) return result(cudaErrorInvalidValue);
-  *stream =
-      new CUstream_st{.blocking = flags == cudaStreamDefault, .device = emulator::current_device(), .capture = nullptr};
+  const int device = emulator::current_device();
+  const bool blocking = flags == cudaStreamDefault;
+  *stream = new CUstream_st{.blocking = blocking,
+                            .device = device,
+                            .number = emulator::races::Streams::instance().add(device, blocking),
+                            .capture = nullptr};
   return cudaSuccess;
 }
 
@@ -178,7 +215,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     emulator::report("a host thread waits for a stream whose transfer never ends: a GPU would hang here\n");
     return result(cudaErrorLaunchFailure);
   }
-  return result(emulator::forbid_during_capture(stream && stream->active_capture()));
+  const cudaError_t error = emulator::forbid_during_capture(stream && stream->active_capture());
+  emulator::races::Streams& streams = emulator::races::Streams::instance();
+  if (error == cudaSuccess) streams.wait_on_host(streams.clock_of(emulator::number_of(stream)));
+  return result(error);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
@@ -192,7 +232,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   if (event->capture && !event->capture->ended) {
     if (!stream) return result(cudaErrorStreamCaptureImplicit);
     stream->capture = event->capture;
+    emulator::add_order(*stream->capture, [number = stream->number, order = event->order] {
+      emulator::races::Streams::instance().wait(number, *order);
+    });
+    stream->capture->calls.streams.insert(stream->number);
+    return cudaSuccess;
   }
+  emulator::races::Streams::instance().wait(emulator::number_of(stream), *event->order);
   return cudaSuccess;
 }
 
@@ -220,10 +266,17 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   {
     const std::lock_guard lock(emulator::captures_mutex);
     event->capture = stream && stream->active_capture() ? stream->capture : nullptr;
-    if (event->capture) return result(event->capture->valid ? cudaSuccess : cudaErrorStreamCaptureInvalidated);
+    event->order = std::make_shared<emulator::races::StreamClock>();
+    if (event->capture) {
+      emulator::add_order(*event->capture, [number = stream->number, order = event->order] {
+        *order = emulator::races::Streams::instance().clock_of(number);
+      });
+      return result(event->capture->valid ? cudaSuccess : cudaErrorStreamCaptureInvalidated);
+    }
   }
   return result(emulator::submit(stream, [event] {
     event->time = std::chrono::steady_clock::now();
+    *event->order = emulator::races::Streams::instance().clock_of(emulator::races::CurrentStream::number());
     return cudaSuccess;
   }));
 }
@@ -231,7 +284,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (!event) return result(cudaErrorInvalidResourceHandle);
   const std::lock_guard lock(emulator::captures_mutex);
-  if (!event->capture || event->capture->ended) return cudaSuccess;
+  if (!event->capture || event->capture->ended) {
+    emulator::races::Streams::instance().wait_on_host(*event->order);
+    return cudaSuccess;
+  }
   event->capture->valid = false;
   return result(cudaErrorCapturedEvent);
 }
@@ -282,7 +338,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
 
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, CUgraphNode_st**, std::size_t* count) {
   if (!graph || !count) return result(cudaErrorInvalidValue);
-  *count = graph->calls.size();
+  *count = static_cast<std::size_t>(std::ranges::count_if(graph->calls.list, &emulator::Call::is_node));
   return cudaSuccess;
 }
 

@@ -22,6 +22,9 @@ cudaError_t refuse(cudaStream_t stream, cudaError_t error);
 /// The device that the stream belongs to; for the default stream the current one.
 int device_of(cudaStream_t stream);
 
+/// Its number for the detector of races.
+unsigned number_of(cudaStream_t stream);
+
 /// A stream that is stuck waits for a transfer that never comes: it is never ready, until it is released.
 void set_stuck(cudaStream_t stream, bool is_stuck);
 

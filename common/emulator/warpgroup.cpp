@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cluster.hpp"
+#include "hopper_counters.hpp"
 #include "latencies.hpp"
 #include "place.hpp"
 #include "race_places.hpp"
@@ -265,6 +266,7 @@ void Warpgroups::make_call(unsigned warp, const WgmmaCall& call, std::source_loc
       }
       break;
     case WgmmaCall::Kind::product:
+      ++product_count;
       issue(warp, where);
       break;
     case WgmmaCall::Kind::commit:
@@ -470,6 +472,7 @@ bool Warpgroups::find_awaited(unsigned i, unsigned pending, WgmmaProduct& produc
 bool awaited_wgmma(unsigned i, unsigned pending, WgmmaProduct& product, std::source_location where) {
   const sanitizer::Unwatched unwatched;
   Block& block = *Block::current();
+  if (block.is_weaker(where)) ++pending;
   return !block.skips(where) && block.warpgroups().find_awaited(i, pending, product);
 }
 
@@ -480,7 +483,10 @@ unsigned first_wgmma_row() {
 void meet_at_wgmma(const WgmmaCall& call, std::source_location where) {
   Block& block = *Block::current();
   block.require(Feature::warpgroup_products, "wgmma", where);
-  if (!block.skips(where)) block.warpgroups().call(call, where);
+  if (block.skips(where)) return;
+  WgmmaCall asked = call;
+  if (call.kind == WgmmaCall::Kind::wait && block.is_weaker(where)) ++asked.pending;
+  block.warpgroups().call(asked, where);
 }
 
 }  // namespace emulator

@@ -3,7 +3,9 @@
 /// The lines of a kernel that the emulator can take out with EMULATOR_SKIP_BARRIER, because threads wait there for each
 /// other or for what happens asynchronously, or say that they have finished.
 
+#include <algorithm>
 #include <istream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -20,9 +22,11 @@ struct BarrierLine {
 
 /// All such lines of a source. A call over several lines counts as the line that it begins on.
 /// Arrivals that expect bytes are not among them: without one its barrier never opens.
+/// @param with_counts also lines that say how many arrivals a barrier in shared memory counts
 /// @param kernel if not empty, the name of the one kernel that is meant, or of a function of the device that is all of
 /// a kernel but its head; with the functions between it and the next kernel
-inline std::vector<BarrierLine> barrier_lines(std::istream& source, const std::string& kernel) {
+inline std::vector<BarrierLine> barrier_lines(std::istream& source, const std::string& kernel,
+                                              bool with_counts = false) {
   constexpr const char* kCalls[] = {"__syncthreads()",  // first, as is_block_barrier has it
                                     // cp_async.cuh
                                     "cp_async_commit(", "cp_async_wait<",
@@ -46,11 +50,10 @@ inline std::vector<BarrierLine> barrier_lines(std::istream& source, const std::s
     if (is_head && text.find(kernel) != std::string::npos) is_meant = true;
     if (text.ends_with("{")) is_head = false;
     const std::string code = text.substr(0, text.find("//"));
-    for (const char* call : kCalls) {
-      if (!is_meant || code.find(call) == std::string::npos) continue;
-      lines.push_back({number, call == kCalls[0], code});
-      break;
-    }
+    const auto stands_here = [&](const char* call) { return code.find(call) != std::string::npos; };
+    const auto call = std::ranges::find_if(kCalls, stands_here);
+    if (!is_meant || !(call != std::end(kCalls) || (with_counts && stands_here(".init(")))) continue;
+    lines.push_back({number, call == kCalls, code});
   }
   return lines;
 }

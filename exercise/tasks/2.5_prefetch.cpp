@@ -13,6 +13,7 @@ void check(Check& check, void (*run)(Global<const float> x, Global<float> y, int
     check.run([&] { run(x, y, static_cast<int>(tiles)); });
     check.expect(y, expected);
     check.copied_at_most(x, 1);
+    check.copied_at_least(x, 1, "cp_async brings the next tile while this one is used");
     check.counts_at_most({.launches = 1, .barriers_per_block = static_cast<int>(2 * tiles)});
   }
 }

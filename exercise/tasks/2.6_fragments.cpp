@@ -26,6 +26,7 @@ void check(Check& check, void (*run)(Global<const float> A, Global<const float> 
     check.reads_at_most(a, 1);
     check.reads_at_most(b, 1);
     check.writes_at_most(d, 1);
+    check.collectives_at_least(1, "mma_m16n8k16 multiplies");
     check.counts_at_most({.launches = 1, .barriers_per_block = 0});
   }
 }

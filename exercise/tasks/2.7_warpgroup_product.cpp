@@ -41,6 +41,7 @@ void check(Check& check,
     check.reads_at_most(k, 1);
     check.reads_at_most(v, 1);
     check.writes_at_most(o, 1);
+    check.products_at_least(32, "four warps multiply twice, each time in four steps of 16 values of k");
     check.counts_at_most({.launches = 1, .barriers_per_block = 1});
   }
 }

@@ -16,6 +16,7 @@ void check(Check& check, void (*run)(Global<const float> x, Global<float> y, int
     check.expect(y, expected);
     check.reads_at_most(x, 1);
     check.writes_at_most(y, 1);
+    check.arrivals_at_least(32 * tiles, "the producer's 32 lanes say of each tile that its slot is full");
     check.counts_at_most({.launches = 1, .barriers_per_block = 1});
     check.changes_registers(12);
   }

@@ -16,6 +16,7 @@ void check(Check& check, void (*run)(Global<const float> a, Global<const float> 
     check.reads_at_most(a, 1);
     check.reads_at_most(x, 1);
     check.writes_at_most(y, 1);
+    check.collectives_at_least(5, "five rounds of shuffles in scan() compose the lanes' maps");
     check.counts_at_most({.launches = 1, .barriers_per_block = 0});
   }
 }

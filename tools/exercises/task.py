@@ -74,16 +74,21 @@ class Task:
         return first, first + match[2].count("\n")
 
 
-def planted(path: Path, text: str, entry: dict, kind: str) -> Planted:
-    """A [[wrong]] or [[right]] of the TOML file in the task's text."""
-    missing = [key for key in ("why", "replace", "with", "says") if not isinstance(entry.get(key), str)]
+def planted(path: Path, text: str, solution: str, entry: dict, kind: str) -> Planted:
+    """A [[wrong]] or [[right]] of the TOML file: another solution, or ours with a text in the place of another."""
+    keys = ("why", "solution", "says") if "solution" in entry else ("why", "replace", "with", "says")
+    missing = [key for key in keys if not isinstance(entry.get(key), str)]
     if missing:
         raise TaskError(f"{path}: a [[{kind}]] lacks '{missing[0]}'")
-    start = text.index("#include")  # the statement above may name the same
-    code = text[start:]
+    if "solution" in entry:
+        match = SOLUTION.search(text)
+        rest = SOLUTION.sub(lambda other: other[2], text[match.end() :])
+        return Planted(entry["why"], text[: match.start()] + entry["solution"] + rest, entry["says"])
+    start = solution.index("#include")  # the statement above may name the same
+    code = solution[start:]
     if (count := code.count(entry["replace"])) != 1:
         raise TaskError(f"{path}: '{entry['why']}' replaces a text that stands {count} times in the solution, not once")
-    return Planted(entry["why"], text[:start] + code.replace(entry["replace"], entry["with"]), entry["says"])
+    return Planted(entry["why"], solution[:start] + code.replace(entry["replace"], entry["with"]), entry["says"])
 
 
 def read(path: Path) -> Task:
@@ -109,8 +114,8 @@ def read(path: Path) -> Task:
     if not hints:
         raise TaskError(f"{plants}: there are no hints")
     solution = SOLUTION.sub(lambda match: match[2], text)
-    wrongs = [planted(plants, solution, entry, "wrong") for entry in entries.get("wrong", [])]
-    rights = [planted(plants, solution, {"says": "^solved$"} | entry, "right") for entry in entries.get("right", [])]
+    wrongs = [planted(plants, text, solution, entry, "wrong") for entry in entries.get("wrong", [])]
+    rights = [planted(plants, text, solution, {"says": "^solved$"} | entry, "right") for entry in entries.get("right", [])]
     if not wrongs:
         raise TaskError(f"{plants}: no mistake is planted")
     harmless = {}

@@ -4,7 +4,8 @@ Usage: python -m exercises.who_finds PROGRAM TOOL [--jobs N] [--sample N] [--ver
 
 PROGRAM is exercise_mutants, which has our solutions with each synchronisation removed, weakened or moved. TOOL is
 `detector` with the program of the emulator, `tsan` with that of the preset emulator-tsan, and `racecheck` with that of the
-preset cuda on a GPU. A mistake is *reported* if the tool says what is wrong and where, *noticed* if the result is wrong or
+preset cuda on a GPU. For racecheck one process checks them all, since its start takes the most time; one that does not
+end, or after which the GPU takes no more calls, costs another start. A mistake is *reported* if the tool says what is wrong and where, *noticed* if the result is wrong or
 the kernel does not end, and else it passes.
 """
 
@@ -14,10 +15,12 @@ import argparse
 import re
 import subprocess
 import sys
+import threading
 
 from . import mutants, task
 
 TIME_LIMIT_S = 60
+FIRST_LIMIT_S = 120  # until the first begins: a program with all of their kernels is loaded
 KINDS = [  # what stands in the line of the solution that is changed
     ("`__syncthreads()`", re.compile(r"__syncthreads\(")),
     ("`__syncwarp()`", re.compile(r"__syncwarp\(")),
@@ -30,7 +33,7 @@ KINDS = [  # what stands in the line of the solution that is changed
 REPORTS = {  # what a tool prints when it has found something
     "detector": re.compile(r"FAILS  (order|writes|launch)"),
     "tsan": re.compile(r"WARNING: ThreadSanitizer"),
-    "racecheck": re.compile(r"RACECHECK SUMMARY: (?!0 hazards)"),
+    "racecheck": re.compile(r"Race reported between|[Hh]azard detected|Potential \w+ hazard"),
 }
 
 
@@ -48,6 +51,43 @@ def outcome(command: list[str], reports: re.Pattern) -> str:
     if reports.search(printed.decode(errors="replace")):
         return "reported"
     return "passes" if status == 0 else "noticed"
+
+
+def outcomes_of_one_process(program: str, chosen: list[tuple[task.Task, str]], verbose: bool) -> list[str]:
+    """What racecheck finds of each, in as few processes as may be."""
+    results: list[str] = []
+    while len(results) < len(chosen):
+        left = chosen[len(results) :]
+        pairs = [word for one, name in left for word in (one.number, name)]
+        command = ["compute-sanitizer", "--tool", "racecheck", program, "--several", *pairs]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        before, said = len(results), ""
+        # One that waits forever: the process is killed, and its output ends.
+        watch = threading.Timer(FIRST_LIMIT_S, process.kill)
+        watch.start()
+        for line in process.stdout:
+            if line.startswith("== ") and not line.startswith("== status"):
+                said = ""
+                watch.cancel()
+                watch = threading.Timer(TIME_LIMIT_S, process.kill)
+                watch.start()
+            elif line.startswith("== status"):
+                is_reported = REPORTS["racecheck"].search(said)
+                results.append("reported" if is_reported else "passes" if line.split()[2] == "0" else "noticed")
+                if verbose:
+                    one, name = left[len(results) - before - 1]
+                    print(f"{one.number} {name}: {results[-1]}", file=sys.stderr, flush=True)
+            said += line
+        watch.cancel()
+        status = process.wait()
+        if len(results) == before and not said.startswith("== "):
+            raise SystemExit(f"compute-sanitizer has checked nothing (status {status}):\n{said}")
+        if len(results) < len(chosen) and (status != 4 or len(results) == before):  # killed, or crashed, within one
+            results.append("reported" if REPORTS["racecheck"].search(said) else "noticed")
+            if verbose:
+                one, name = chosen[len(results) - 1]
+                print(f"{one.number} {name}: {results[-1]}, and does not end", file=sys.stderr, flush=True)
+    return results
 
 
 def main() -> int:
@@ -69,17 +109,18 @@ def main() -> int:
         for one, name in chosen:
             of_kind[kind(one, name)].append((one, name))
         chosen = [pair for all_of in of_kind.values() for pair in all_of[:: -(-len(all_of) // arguments.sample)]]
-    under = ["compute-sanitizer", "--tool", "racecheck"] if arguments.tool == "racecheck" else []
-
     def find(pair: tuple[task.Task, str]) -> str:
         one, name = pair
-        what = outcome([*under, arguments.program, one.number, name], REPORTS[arguments.tool])
+        what = outcome([arguments.program, one.number, name], REPORTS[arguments.tool])
         if arguments.verbose:
             print(f"{one.number} {name}: {what}", file=sys.stderr, flush=True)
         return what
 
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        outcomes = list(pool.map(find, chosen))
+    if arguments.tool == "racecheck":
+        outcomes = outcomes_of_one_process(arguments.program, chosen, arguments.verbose)
+    else:
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            outcomes = list(pool.map(find, chosen))
     counts: dict[str, Counter] = defaultdict(Counter)
     for (one, name), what in zip(chosen, outcomes):
         counts[kind(one, name)][what] += 1

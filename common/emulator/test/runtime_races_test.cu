@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/device/atomic.cuh"
+#include "common/device/buffer.hpp"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/cluster.cuh"
 #include "common/device/cp_async.cuh"
@@ -225,7 +226,7 @@ TEST_F(Races, AnAsynchronousCopyIsWaitedForAndHandedOn) {
 constexpr unsigned kTileBytes = 64 * 128;
 
 /// @param how 1: reads the second tile when the first has come, 2: loads over a tile that is being read,
-/// 3: loads both tiles to one place
+/// 3: loads both tiles to one place, 4 to 6: threads have stored there; nobody fences, or they do, or the one that loads
 __global__ void load(const TensorMap map, float* y, int how) {
   __shared__ Barrier full[2];
   auto* tiles = dynamic_shared<std::uint16_t, 1024>();
@@ -241,9 +242,11 @@ __global__ void load(const TensorMap map, float* y, int how) {
   full[0].wait(0);
   if (how != 1) full[1].wait(0);
   const float value = tiles[kTileBytes / 2 + threadIdx.x];
+  if (how >= 4) tiles[kTileBytes / 2 + threadIdx.x] = 1;
+  if (how == 5) fence_async_proxy();
   if (how != 2) __syncthreads();
   if (threadIdx.x == 0) {
-    fence_async_proxy();
+    if (how != 4 && how != 5) fence_async_proxy();
     full[0].arrive_expect(kTileBytes);
     load_tile(map, tiles + kTileBytes / 2, full[0], {});
   }
@@ -262,6 +265,9 @@ TEST_F(Races, ABulkLoadIsOrderedByItsBarrier) {
   expect(HasSubstr("by a bulk copy"), config, load, map, y.data(), 1);
   expect(HasSubstr("by a bulk copy"), config, load, map, y.data(), 2);
   expect(HasSubstr("nothing orders the two copies"), config, load, map, y.data(), 3);
+  expect(HasSubstr("fence_async_proxy() is missing: thread "), config, load, map, y.data(), 4);
+  expect(IsEmpty(), config, load, map, y.data(), 5);
+  expect(IsEmpty(), config, load, map, y.data(), 6);
 }
 
 /// @param how 1: no fence, 2: the fence comes before the stores, 3: only the thread that issues the copy fences, 4: stores
@@ -293,7 +299,8 @@ TEST_F(Races, ABulkStoreReadsWhatIsFencedAndNotOverwritten) {
   expect(fence, config, store, map, 1);
   expect(fence, config, store, map, 2);
   expect(fence, config, store, map, 3);
-  expect(HasSubstr("dynamic shared memory at byte"), config, store, map, 4);
+  expect(AllOf(HasSubstr("by a copy of thread (0,0,0)"), HasSubstr("the copy is not waited for in between")), config,
+         store, map, 4);
 }
 
 // --- clusters ---
@@ -429,6 +436,176 @@ TEST_F(Races, AKernelThatStartsEarlyWaits) {
   launch(write_first, {1, 32}, x.data());
   launch(read_then, {1, 32}, static_cast<const float*>(x.data()), y.data(), false);
   EXPECT_THAT(first(), IsEmpty()) << "a kernel that does not start early";
+}
+
+// --- streams ---
+
+/// Two streams that do not wait for the default one, an event, and device memory.
+class StreamRaces : public Races {
+ protected:
+  void SetUp() override {
+    Races::SetUp();
+    for (cudaStream_t& one : streams_) check(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+  }
+  void TearDown() override {
+    check(cudaDeviceSynchronize());
+    check(cudaEventDestroy(event_));
+    for (const cudaStream_t one : streams_) check(cudaStreamDestroy(one));
+    Races::TearDown();
+  }
+
+ public:
+  void write(int stream) {
+    set_current_stream(streams_[stream]);
+    launch(write_first, {1, 32}, x_.data());
+    set_current_stream(nullptr);
+  }
+  void read(int stream) { read(stream, y_); }
+  void read(int stream, DeviceBuffer<float>& y) {
+    set_current_stream(streams_[stream]);
+    launch(read_then, {1, 32}, static_cast<const float*>(x_.data()), y.data(), false);
+    set_current_stream(nullptr);
+  }
+  void read_by_copy(int stream) {
+    check(cudaMemcpyAsync(y_.data(), x_.data(), 128, cudaMemcpyDeviceToDevice, streams_[stream]));
+  }
+  void write_by_copy(int stream) {
+    check(cudaMemcpyAsync(x_.data(), host_, 128, cudaMemcpyHostToDevice, streams_[stream]));
+  }
+  void order(int first, int second) {
+    check(cudaEventRecord(event_, streams_[first]));
+    check(cudaStreamWaitEvent(streams_[second], event_, 0));
+  }
+
+ protected:
+  cudaStream_t streams_[2];
+  cudaEvent_t event_;
+  DeviceBuffer<float> x_{32}, y_{32};
+  float host_[32] = {};
+};
+
+const auto kStreamsHint = HasSubstr("work of different streams, and the second stream has to wait for an event");
+
+TEST_F(StreamRaces, KernelsOfTwoStreamsAreOrderedByAnEvent) {
+  write(0);
+  order(0, 1);
+  read(1);
+  EXPECT_THAT(first(), IsEmpty());
+  order(1, 0);
+  write(0);
+  EXPECT_THAT(first(), IsEmpty());
+  read(1);
+  EXPECT_THAT(first(), AllOf(kStreamsHint, ContainsRegex("^global memory .*: written at .*:[0-9]+ by a kernel before, "
+                                                         "read at .*:[0-9]+ by thread \\(0,0,0\\)")));
+  write(0);
+  EXPECT_THAT(first(), kStreamsHint) << "the read before";
+}
+
+TEST_F(StreamRaces, AnEventStandsForWhatComesBeforeItAlone) {
+  check(cudaEventRecord(event_, streams_[0]));
+  write(0);
+  check(cudaStreamWaitEvent(streams_[1], event_, 0));
+  read(1);
+  EXPECT_THAT(first(), kStreamsHint);
+}
+
+TEST_F(StreamRaces, WhatStreamZeroHasDoneReachesAThirdStreamThroughTheSecond) {
+  cudaStream_t third;
+  check(cudaStreamCreateWithFlags(&third, cudaStreamNonBlocking));
+  write(0);
+  order(0, 1);
+  check(cudaEventRecord(event_, streams_[1]));
+  check(cudaStreamWaitEvent(third, event_, 0));
+  std::swap(third, streams_[1]);
+  read(1);
+  EXPECT_THAT(first(), IsEmpty());
+  check(cudaStreamDestroy(third));
+}
+
+TEST_F(StreamRaces, CopiesAreWorkOfTheirStream) {
+  using Step = void (StreamRaces::*)(int);
+  const Step write = &StreamRaces::write, read = &StreamRaces::read;
+  const Step write_by_copy = &StreamRaces::write_by_copy, read_by_copy = &StreamRaces::read_by_copy;
+  for (const auto& [before, after] :
+       {std::pair(write, read_by_copy), std::pair(read, write_by_copy), std::pair(write_by_copy, read),
+        std::pair(read_by_copy, write), std::pair(write_by_copy, write_by_copy), std::pair(write, write_by_copy)}) {
+    for (const bool is_ordered : {true, false}) {
+      (this->*before)(0);
+      if (is_ordered) order(0, 1);
+      (this->*after)(1);
+      EXPECT_THAT(first(), is_ordered ? testing::Matcher<std::string>(IsEmpty()) : kStreamsHint);
+      check(cudaDeviceSynchronize());
+    }
+  }
+  DeviceBuffer<float> z(32);
+  this->read_by_copy(0);
+  this->read(1, z);
+  EXPECT_THAT(first(), IsEmpty()) << "both read";
+}
+
+TEST_F(StreamRaces, AHostThatWaitsOrdersWhatItStartsThen) {
+  for (int how = 0; how < 5; ++how) {
+    write(0);
+    if (how == 0) check(cudaStreamSynchronize(streams_[0]));
+    if (how == 1) check(cudaDeviceSynchronize());
+    if (how >= 2) check(cudaEventRecord(event_, streams_[how == 4]));  // 4: of the wrong stream
+    if (how == 2 || how == 4) check(cudaEventSynchronize(event_));
+    if (how == 3) check(cudaEventQuery(event_));
+    read(1);
+    EXPECT_THAT(first(), how < 4 ? testing::Matcher<std::string>(IsEmpty()) : kStreamsHint) << how;
+    check(cudaDeviceSynchronize());
+  }
+}
+
+TEST_F(StreamRaces, TheDefaultStreamWaitsForThoseThatWaitForIt) {
+  cudaStream_t waiting;
+  check(cudaStreamCreate(&waiting));
+  std::swap(waiting, streams_[0]);
+  write(0);
+  launch(read_then, {1, 32}, static_cast<const float*>(x_.data()), y_.data(), false);
+  write(0);
+  EXPECT_THAT(first(), IsEmpty());
+  check(cudaDeviceSynchronize());
+  write(1);
+  launch(read_then, {1, 32}, static_cast<const float*>(x_.data()), y_.data(), false);
+  EXPECT_THAT(first(), kStreamsHint) << "a stream that does not wait for it";
+  std::swap(waiting, streams_[0]);
+  check(cudaStreamDestroy(waiting));
+}
+
+TEST_F(StreamRaces, BranchesOfAGraphAreOrderedByEventsThatItHasCaptured) {
+  for (const bool is_ordered : {true, false}) {
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    check(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeGlobal));
+    if (!is_ordered) order(0, 1);
+    write(0);
+    if (is_ordered) order(0, 1);
+    read(1);
+    order(1, 0);
+    check(cudaStreamEndCapture(streams_[0], &graph));
+    std::size_t nodes = 0;
+    check(cudaGraphGetNodes(graph, nullptr, &nodes));
+    EXPECT_EQ(nodes, 2u);
+    check(cudaGraphInstantiate(&executable, graph, 0));
+    for (int i = 0; i < 2; ++i) {
+      check(cudaGraphLaunch(executable, streams_[0]));
+      EXPECT_THAT(first(), is_ordered ? testing::Matcher<std::string>(IsEmpty()) : kStreamsHint) << i;
+    }
+    check(cudaGraphExecDestroy(executable));
+    check(cudaGraphDestroy(graph));
+  }
+}
+
+TEST_F(StreamRaces, MemoryThatIsFreedAndComesAgainIsNew) {
+  write(0);
+  const float* const before = x_.data();
+  x_ = {};
+  x_ = DeviceBuffer<float>(32);
+  if (x_.data() != before) GTEST_SKIP() << "the memory did not come again";
+  read(1);
+  EXPECT_THAT(first(), IsEmpty());
 }
 
 __global__ void read_too_much(float* y) {
