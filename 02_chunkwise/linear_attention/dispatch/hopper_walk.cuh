@@ -64,9 +64,9 @@ constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape, kNormalized>::
 /// the second-level cache then holds what the walk reads first.
 /// @param states [B, H, segments - 1, Dk, Dv]
 /// @param normalizers [B, H, segments - 1, Dk]: the segments' sums of k_t; unused unless kNormalized
-template <class Shape, bool kNormalized, class Direction>
+template <class Shape, bool kNormalized, class Part, class Direction>
 __device__ __forceinline__ void compute_segment_state(const Bf16Arguments& a, const ChunkMaps& maps,
-                                                      const LaunchPlan& plan, const BlockPart<Shape>& part,
+                                                      const LaunchPlan& plan, const Part& part,
                                                       const Direction& direction, float* states, float* normalizers) {
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
@@ -137,12 +137,41 @@ __device__ __forceinline__ float2 row_sums(const float (&scores)[kSums]) {
   return {warp_sum<4>(sums.x), warp_sum<4>(sums.y)};
 }
 
+/// Loads a chunk of which `rows` rows belong to the sequence. In K and V the others become zeros: what they would add to
+/// the state is another sequence's. (Their outputs are not stored, and the mask hides their keys.) Called by a warp.
+/// @param arrived for the bytes of the last chunk of the sequence, as only the other rows are ready then
+template <class Tiles>
+__device__ __forceinline__ void load_rows_of_sequence(const Tiles& tiles, const ChunkMaps& maps, Barrier& full,
+                                                      Barrier& arrived, int rows, int h, int t, int first_column) {
+  if (lane_index() == 0) {
+    Barrier& barrier = rows < kChunk ? arrived : full;
+    barrier.arrive_expect(Tiles::kBytes);
+    load_chunk(tiles, maps, barrier, 0, h, t, first_column);
+  }
+  if (rows >= kChunk) return;
+  arrived.wait(0);
+  const auto clear = [&]<int kColumns>(const PanelTile<kColumns>& tile) {
+    constexpr int kUnits = 64 / 8;  // of a row of a panel
+    for (int panel = 0; panel < kColumns / 64; ++panel) {
+      auto* units = reinterpret_cast<uint4*>(tile.data + panel * tile.kPanelElements);
+      for (int i = rows * kUnits + int(lane_index()); i < kChunk * kUnits; i += 32) {
+        store_for_copies(units + i, make_uint4(0, 0, 0, 0));
+      }
+    }
+  };
+  clear(tiles.K);
+  clear(tiles.V);
+  fence_async_proxy();
+  __syncwarp();
+  if (lane_index() == 0) full.arrive();
+}
+
 /// Kernel 3: walks a segment.
 /// @param load_start (S): loads the state that the segment starts from
 /// @param store_final (S): called after the last segment, stores the final state
-template <class Shape, bool kNormalized, class Direction, class LoadStart, class StoreFinal>
+template <class Shape, bool kNormalized, class Part, class Direction, class LoadStart, class StoreFinal>
 __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const ChunkMaps& maps, const LaunchPlan& plan,
-                                             const Normalizer& normalizer, const BlockPart<Shape>& part, int L,
+                                             const Normalizer& normalizer, const Part& part, int L,
                                              const Direction& direction, LoadStart load_start, StoreFinal store_final) {
   using Tiles = Tiles<Shape, kNormalized>;
   using Keys = KeySums<Shape::kDk>;
@@ -210,7 +239,17 @@ __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const Chunk
   } else if (group == 2) {
     decrease_registers<Registers::kLoads>();
     const int thread = int(threadIdx.x) % kWarpgroup;
-    if (thread == 0) {
+    if (Direction::kHasNeighbours && thread < 32) {
+      if constexpr (Direction::kHasNeighbours) {
+        auto ring = Ring<kPipelineDepth>::producer();
+        for (int t = begin; t < end; t += kChunk) {
+          ring.wait(empty);
+          load_rows_of_sequence(tiles_of(ring.stage()), maps, full[ring.stage()], *direction.arrived, end - t, h, t,
+                                first_column);
+          ring.advance();
+        }
+      }
+    } else if (thread == 0) {
       auto ring = Ring<kPipelineDepth>::producer();
       for (int t = begin; t < end; t += kChunk) {
         ring.wait(empty);
