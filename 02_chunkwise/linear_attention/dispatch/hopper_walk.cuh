@@ -23,6 +23,7 @@
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/chunk_tiles.cuh"
+#include "common/tile/rows_of_sequence.cuh"
 #include "common/tile/store_tile.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
@@ -137,35 +138,6 @@ __device__ __forceinline__ float2 row_sums(const float (&scores)[kSums]) {
   return {warp_sum<4>(sums.x), warp_sum<4>(sums.y)};
 }
 
-/// Loads a chunk of which `rows` rows belong to the sequence. In K and V the others become zeros: what they would add to
-/// the state is another sequence's. (Their outputs are not stored, and the mask hides their keys.) Called by a warp.
-/// @param arrived for the bytes of the last chunk of the sequence, as only the other rows are ready then
-template <class Tiles>
-__device__ __forceinline__ void load_rows_of_sequence(const Tiles& tiles, const ChunkMaps& maps, Barrier& full,
-                                                      Barrier& arrived, int rows, int h, int t, int first_column) {
-  if (lane_index() == 0) {
-    Barrier& barrier = rows < kChunk ? arrived : full;
-    barrier.arrive_expect(Tiles::kBytes);
-    load_chunk(tiles, maps, barrier, 0, h, t, first_column);
-  }
-  if (rows >= kChunk) return;
-  arrived.wait(0);
-  const auto clear = [&]<int kColumns>(const PanelTile<kColumns>& tile) {
-    constexpr int kUnits = 64 / 8;  // of a row of a panel
-    for (int panel = 0; panel < kColumns / 64; ++panel) {
-      auto* units = reinterpret_cast<uint4*>(tile.data + panel * tile.kPanelElements);
-      for (int i = rows * kUnits + int(lane_index()); i < kChunk * kUnits; i += 32) {
-        store_for_copies(units + i, make_uint4(0, 0, 0, 0));
-      }
-    }
-  };
-  clear(tiles.K);
-  clear(tiles.V);
-  fence_async_proxy();
-  __syncwarp();
-  if (lane_index() == 0) full.arrive();
-}
-
 /// Kernel 3: walks a segment.
 /// @param load_start (S): loads the state that the segment starts from
 /// @param store_final (S): called after the last segment, stores the final state
@@ -239,23 +211,18 @@ __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const Chunk
   } else if (group == 2) {
     decrease_registers<Registers::kLoads>();
     const int thread = int(threadIdx.x) % kWarpgroup;
-    if (Direction::kHasNeighbours && thread < 32) {
-      if constexpr (Direction::kHasNeighbours) {
-        auto ring = Ring<kPipelineDepth>::producer();
-        for (int t = begin; t < end; t += kChunk) {
-          ring.wait(empty);
-          load_rows_of_sequence(tiles_of(ring.stage()), maps, full[ring.stage()], *direction.arrived, end - t, h, t,
-                                first_column);
-          ring.advance();
-        }
-      }
-    } else if (thread == 0) {
+    if (thread < (Direction::kHasNeighbours ? 32 : 1)) {
       auto ring = Ring<kPipelineDepth>::producer();
       for (int t = begin; t < end; t += kChunk) {
         ring.wait(empty);
-        if constexpr (kNormalized) fence_async_proxy();  // K has been read by ordinary loads
-        full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
-        load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, direction.position(t), first_column);
+        if constexpr (Direction::kHasNeighbours) {
+          load_rows_of_sequence(tiles_of(ring.stage()), maps, full[ring.stage()], *direction.arrived, end - t, h, t,
+                                first_column);
+        } else {
+          if constexpr (kNormalized) fence_async_proxy();  // K has been read by ordinary loads
+          full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
+          load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, direction.position(t), first_column);
+        }
         ring.advance();
       }
     } else if (thread >= 32) {
