@@ -153,30 +153,6 @@ Chapter chapter() {
                 .note = dispatch_normalized_note,
                 .memory = dispatch_normalized_memory,
                 .work = tensor_work});
-    const Operator packed_sequences = packed_definition();
-    chapter.add(packed_sequences)
-        .stage({.name = "chunkwise",
-                .run = packed_sequences.on_each_sequence(StageFunction<void>(chunkwise)),
-                .idea = "one sequence after the other, each by itself",
-                .memory = chunkwise_memory,
-                .work = chunkwise_work})
-        .stage({.name = "packed",
-                .processor = Processor::gpu,
-                .dtype = Dtype::bf16,
-                .run = on<PackedBf16Arguments>(packed_walk),
-                .idea = "segments begin where the sequences do, the longest ones first",
-                .unsupported = packed_unsupported,
-                .memory = packed_memory,
-                .work = tensor_work})
-        .stage({.name = "dispatch",
-                .processor = Processor::gpu,
-                .dtype = Dtype::bf16,
-                .run = dispatch_packed,
-                .idea = "what a user calls: with the walk of warpgroups on Hopper",
-                .unsupported = dispatch_packed_unsupported,
-                .note = dispatch_packed_note,
-                .memory = dispatch_packed_memory,
-                .work = tensor_work});
     chapter.add(backward_definition())
         .stage({.name = "recurrent",
                 .run = recurrent_backward,
@@ -221,6 +197,30 @@ Chapter chapter() {
                 .unsupported = dispatch_normalized_backward_unsupported,
                 .note = dispatch_normalized_backward_note,
                 .memory = dispatch_normalized_backward_memory});
+    const Operator packed_sequences = packed_definition();
+    chapter.add(packed_sequences)
+        .stage({.name = "chunkwise",
+                .run = packed_sequences.on_each_sequence(StageFunction<void>(chunkwise)),
+                .idea = "one sequence after the other, each by itself",
+                .memory = chunkwise_memory,
+                .work = chunkwise_work})
+        .stage({.name = "packed",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = on<PackedBf16Arguments>(packed_walk),
+                .idea = "segments begin where the sequences do, the longest ones first",
+                .unsupported = packed_unsupported,
+                .memory = packed_memory,
+                .work = tensor_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_packed,
+                .idea = "what a user calls: with the walk of warpgroups on Hopper",
+                .unsupported = dispatch_packed_unsupported,
+                .note = dispatch_packed_note,
+                .memory = dispatch_packed_memory,
+                .work = tensor_work});
   }
   return chapter;
 }

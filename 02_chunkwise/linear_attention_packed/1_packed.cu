@@ -1,22 +1,22 @@
 /// @file
 /// Stage 1 of packed sequences, `packed`: the segments begin where the sequences do.
 ///
-/// Idea: a server has prompts of unequal lengths. They are not padded to the longest one, but lie one behind the other. A
-/// chunk that crossed a border would mix two of them, so chunks are counted from the first position of each sequence, and the rows of
-/// its last chunk that belong to the next sequence are loaded as zeros and not stored. To `segments` such a batch is a
-/// sequence that has been cut already, only not into equal parts: no state is carried across these cuts. What is longer than a
-/// block's share of all positions is cut further, as there, so that one long prompt among short ones does not keep one
-/// block busy while all others wait.
+/// Idea: a server has prompts of unequal lengths. They are not padded to the longest one, but lie one behind the other.
+/// A chunk that crossed a border would mix two of them, so chunks are counted from the first position of each sequence,
+/// and the rows of its last chunk that belong to the next sequence are loaded as zeros and not stored. To `segments`
+/// such a batch is a sequence that has been cut already, only not into equal parts: no state is carried across these
+/// cuts. What is longer than a block's share of all positions is cut further, as there, so that one long prompt among
+/// short ones does not keep one block busy while all others wait.
 ///
 ///     cu_seqlens   0          37 37                 129 133                                   (37, 0, 92 and 4 positions)
 ///     segments     |last of 0 ||  of 2  | last of 2  |3|                                       each starts a walk of chunks
 ///                              last of 1: nothing to walk, it hands its state on
 ///
-/// The lengths stand in device memory. The host does not ask for them: it chooses how long a segment is from the sum of the lengths, and
-/// launches as many blocks as there can be segments. A kernel of one block makes the list of them
-/// (common/tile/packed_segments.cuh), in the order in which the card is to start them. Those that another one follows are all of full length
-/// and come first, then the ends of all sequences, the longest ones first. What starts last is then short, and the multiprocessors end at about the same
-/// time.
+/// The lengths stand in device memory. The host does not ask for them: it chooses how long a segment is from the sum of
+/// the lengths, and launches as many blocks as there can be segments. A kernel of one block makes the list of them
+/// (common/tile/packed_segments.cuh), in the order in which the card is to start them. Those that another one follows
+/// are all of full length and come first, then the ends of all sequences, the longest ones first. What starts last is
+/// then short, and the multiprocessors end at about the same time.
 /// Grows out of: 02_chunkwise/linear_attention/9_segments.cu
 /// Improves on: `segments` needs sequences of one length. Shorter ones must be padded, and the padding is loaded,
 /// multiplied and stored.
@@ -25,18 +25,18 @@
 ///
 ///   the one of `linear_attention` in each sequence: S_0 = initial_state[n] before position cu_seqlens[n]
 ///
-/// Shapes: q, k [1, H, L, Dk], v, o [1, H, L, Dv] bf16 with the positions of all N sequences; states [N, H, Dk, Dv] fp32;
-/// cu_seqlens [N + 1] int32; the list, [L / length + N] of 16 bytes; all in device memory.
-/// Thread mapping: kernels 1 and 3 as `segments`, one block per segment, head and tile of Dv. Kernel 2 has one thread per
-/// element of the state of each sequence that has several segments. One block makes the list.
+/// Shapes: q, k [1, H, L, Dk], v, o [1, H, L, Dv] bf16 with the positions of all N sequences; states [N, H, Dk, Dv]
+/// fp32; cu_seqlens [N + 1] int32; the list, [L / length + N] of 16 bytes; all in device memory.
+/// Thread mapping: kernels 1 and 3 as `segments`, one block per segment, head and tile of Dv. Kernel 2 has one thread
+/// per element of the state of each sequence that has several segments. One block makes the list.
 /// Resources: as `segments`.
 /// Bytes: of q, k, v and o as they are, without padding. K and V of segments that another one follows are read twice.
 /// Bound by: as `segments`.
 /// Requires: what `tensor_core` requires.
 /// Weakness: the list costs a launch before the first load. A block that walks a single short sequence has little to
 /// overlap its loads with.
-/// Sources: the layout and its name are FlashAttention's (Dao-AILab, `flash_attn_varlen_func`). flash-linear-attention's
-/// kernels take the same `cu_seqlens`; its list of chunks is made on the host.
+/// Sources: the layout and its name are FlashAttention's (Dao-AILab, `flash_attn_varlen_func`).
+/// flash-linear-attention's kernels take the same `cu_seqlens`; its list of chunks is made on the host.
 
 #include <cuda_runtime.h>
 

@@ -23,7 +23,8 @@ PackedPlan packed_plan(const Extents& e, int sequences) {
 }
 
 PackedPlan packed_plan(const Extents& e, int sequences, int columns, int shortest) {
-  const std::int64_t share = ceil_div(e.L * blocks_per_segment(e, columns), multiprocessor_count());
+  const std::int64_t blocks = blocks_per_segment(e, columns);
+  const std::int64_t share = ceil_div(e.L * blocks, multiprocessor_count());
   const std::int64_t longest = std::clamp<std::int64_t>(share, std::min(shortest, e.L), e.L);
   const int length = ceil_div(longest, kChunkLength) * kChunkLength;
   return {columns, length, (e.L - 1) / length, sequences};
