@@ -200,7 +200,7 @@ Chapter chapter() {
     const Operator packed_sequences = packed_definition();
     chapter.add(packed_sequences)
         .stage({.name = "chunkwise",
-                .run = packed_sequences.on_each_sequence(StageFunction<void>(chunkwise)),
+                .run = packed_sequences.on_each_sequence(on<FloatArguments>(chunkwise)),
                 .idea = "one sequence after the other, each by itself",
                 .memory = chunkwise_memory,
                 .work = chunkwise_work})

@@ -76,6 +76,7 @@ dim3 packed_grid(const Extents& e, int entries) {
 /// A block's segment, head and columns in this grid.
 template <class Shape>
 struct PackedPart {
+  static constexpr int b = 0;
   int entry;                  ///< of the list
   int sequence, begin, end;   ///< the segment
   int start;                  ///< the entry of the segment before it, or -1

@@ -13,19 +13,13 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-#include <vector>
-
 #include "02_chunkwise/linear_attention/requirements.hpp"
 #include "02_chunkwise/linear_attention_packed/dispatch/hopper_walk.hpp"
 #include "02_chunkwise/packed.hpp"
-#include "common/device/error.hpp"
 #include "common/device/fp32_copies.cuh"
-#include "common/device/launch.cuh"
-#include "common/device/memory.cuh"
-#include "common/device/stream.hpp"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_columns.hpp"
+#include "common/tile/sequences_alone.cuh"
 
 namespace tutorial::linear_attention {
 namespace {
@@ -34,7 +28,6 @@ using namespace tile;
 
 constexpr int kShortest = 16 * 64;  // positions of a segment
 constexpr int kHopperColumns = 64;
-constexpr int kHandOnThreads = 256, kHeadsAtOnce = 1024;
 
 bool is_by_warpgroups(const PackedBf16Arguments& p) {
   return warpgroup_mma_unsupported(p.all).empty();
@@ -61,35 +54,12 @@ FloatArguments in_fp32(const Bf16Arguments& a, const Fp32Copies& copies) {
           a.final_state};
 }
 
-/// Hands the initial states of empty sequences on. Grid (N, heads at a time).
-__global__ void hand_on_kernel(PackedBf16Arguments p) {
-  const Bf16Arguments& a = p.all;
-  const int n = int(blockIdx.x);
-  if (load_global(p.cu_seqlens + n) < load_global(p.cu_seqlens + n + 1)) return;
-  for (int h = int(blockIdx.y); h < a.H; h += int(gridDim.y)) {
-    for (int i = int(threadIdx.x); i < a.Dk * a.Dv; i += kHandOnThreads) {
-      const int d = i / a.Dv, j = i % a.Dv;
-      const float* from = a.initial_state.data ? a.initial_state.row(n, h, d) + j : nullptr;
-      store_global(a.final_state.row(n, h, d) + j, from ? load_global(from) : 0.0f);
-    }
-  }
-}
-
 void fused_one_by_one(const PackedBf16Arguments& p) {
   const Bf16Arguments& a = p.all;
   const auto elements = std::size_t(Fp32Copies::count(a));
   const Fp32Copies copies(a, workspace<float>("linear_attention: q, k, v, o in fp32", elements));
   copies.load(a);
-  std::vector<std::int32_t> offsets(std::size_t(p.N) + 1);
-  check(cudaMemcpyAsync(offsets.data(), p.cu_seqlens, offsets.size() * sizeof(std::int32_t), cudaMemcpyDeviceToHost,
-                        current_stream()));
-  check(cudaStreamSynchronize(current_stream()));
-  for (int n = 0; n < p.N; ++n) {
-    const int length = offsets[n + 1] - offsets[n];
-    if (length > 0) fused(sequence_of(in_fp32(a, copies), n, offsets[n], length));
-  }
-  const dim3 grid(unsigned(p.N), unsigned(std::min(a.H, kHeadsAtOnce)));
-  if (a.final_state.data) launch(hand_on_kernel, {grid, kHandOnThreads}, p);
+  for_each_sequence(PackedFloatArguments{in_fp32(a, copies), p.cu_seqlens, p.N}, fused);
   copies.store(a);
 }
 
