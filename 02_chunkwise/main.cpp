@@ -207,7 +207,7 @@ Chapter chapter() {
         .stage({.name = "packed",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
-                .run = on<PackedBf16Arguments>(packed_walk),
+                .run = packed_walk,
                 .idea = "segments begin where the sequences do, the longest ones first",
                 .unsupported = packed_unsupported,
                 .memory = packed_memory,

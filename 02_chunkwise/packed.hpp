@@ -7,7 +7,6 @@
 
 #include "02_chunkwise/linear_attention.hpp"
 #include "common/packed_sequences.hpp"
-#include "common/tile/packed_plan.hpp"
 
 namespace tutorial::linear_attention {
 
@@ -15,9 +14,8 @@ namespace tutorial::linear_attention {
 using PackedFloatArguments = PackedSequences<FloatArguments>;
 using PackedBf16Arguments = PackedSequences<Bf16Arguments>;
 
-void packed_walk(const PackedBf16Arguments&);  ///< GPU: `segments` with sequences that begin where they are said to
-void packed_walk(const PackedBf16Arguments&, tile::PackedPlan);  ///< its kernels in another plan
-void dispatch_packed(const PackedBf16Arguments&);                ///< what a user calls
+void packed_walk(const PackedBf16Arguments&);      ///< GPU: `segments` with sequences that begin where they are said to
+void dispatch_packed(const PackedBf16Arguments&);  ///< what a user calls
 
 // Why they cannot run the problem, what dispatch chooses, and the bytes that they need in addition to inputs and outputs.
 std::string packed_unsupported(const PackedBf16Arguments&);

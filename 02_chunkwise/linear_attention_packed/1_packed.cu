@@ -150,10 +150,6 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) walk_kern
 
 }  // namespace
 
-void packed_walk(const PackedBf16Arguments& p) {
-  packed_walk(p, packed_plan(extents_of(p.all), p.N));
-}
-
 void packed_walk(const PackedBf16Arguments& p, PackedPlan plan) {
   const Bf16Arguments& a = p.all;
   const Extents extents = extents_of(a);
@@ -170,6 +166,10 @@ void packed_walk(const PackedBf16Arguments& p, PackedPlan plan) {
     }
     launch(walk_kernel<Shape>, {packed_grid<Shape>(extents, plan.entries()), kThreads, kSharedBytes<Shape>}, a, plan);
   });
+}
+
+void packed_walk(const PackedBf16Arguments& p) {
+  packed_walk(p, packed_plan(extents_of(p.all), p.N));
 }
 
 }  // namespace tutorial::linear_attention

@@ -3,6 +3,7 @@
 
 #include "02_chunkwise/linear_attention/requirements.hpp"
 #include "02_chunkwise/packed.hpp"
+#include "common/tile/packed_plan.hpp"
 
 namespace tutorial::linear_attention {
 

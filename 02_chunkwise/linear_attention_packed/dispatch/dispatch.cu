@@ -14,7 +14,7 @@
 #include <cuda_runtime.h>
 
 #include "02_chunkwise/linear_attention/requirements.hpp"
-#include "02_chunkwise/linear_attention_packed/dispatch/hopper_walk.hpp"
+#include "02_chunkwise/linear_attention_packed/dispatch/walks.hpp"
 #include "02_chunkwise/packed.hpp"
 #include "common/device/fp32_copies.cuh"
 #include "common/device/workspace.hpp"

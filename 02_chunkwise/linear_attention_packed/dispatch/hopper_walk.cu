@@ -3,7 +3,7 @@
 /// explains them. Tiles come by bulk copies, which begin at any position. The rows of a sequence's last chunk that belong
 /// to the next one arrive with it, and the warp that loads clears them.
 
-#include "02_chunkwise/linear_attention_packed/dispatch/hopper_walk.hpp"
+#include "02_chunkwise/linear_attention_packed/dispatch/walks.hpp"
 
 #include <cuda_runtime.h>
 
