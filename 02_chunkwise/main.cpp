@@ -9,6 +9,7 @@
 #include "02_chunkwise/normalized.hpp"
 #include "02_chunkwise/normalized_backward.hpp"
 #include "02_chunkwise/operators.hpp"
+#include "02_chunkwise/packed.hpp"
 #include "02_chunkwise/prefix_sum/prefix_sum.hpp"
 #include "common/chapter/chapter.hpp"
 
@@ -196,6 +197,30 @@ Chapter chapter() {
                 .unsupported = dispatch_normalized_backward_unsupported,
                 .note = dispatch_normalized_backward_note,
                 .memory = dispatch_normalized_backward_memory});
+    const Operator packed_sequences = packed_definition();
+    chapter.add(packed_sequences)
+        .stage({.name = "chunkwise",
+                .run = packed_sequences.on_each_sequence(on<FloatArguments>(chunkwise)),
+                .idea = "one sequence after the other, each by itself",
+                .memory = chunkwise_memory,
+                .work = chunkwise_work})
+        .stage({.name = "packed",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = packed_walk,
+                .idea = "segments begin where the sequences do, the longest ones first",
+                .unsupported = packed_unsupported,
+                .memory = packed_memory,
+                .work = tensor_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_packed,
+                .idea = "what a user calls: with the walk of warpgroups on Hopper",
+                .unsupported = dispatch_packed_unsupported,
+                .note = dispatch_packed_note,
+                .memory = dispatch_packed_memory,
+                .work = tensor_work});
   }
   return chapter;
 }

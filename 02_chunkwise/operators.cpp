@@ -6,10 +6,13 @@
 #include "02_chunkwise/linear_attention_backward.hpp"
 #include "02_chunkwise/normalized.hpp"
 #include "02_chunkwise/normalized_backward.hpp"
+#include "02_chunkwise/packed.hpp"
 #include "common/chapter/attention.hpp"
+#include "common/chapter/bind_packed.hpp"
 #include "common/feature_map.hpp"
 
-namespace tutorial::linear_attention {
+namespace tutorial {
+namespace linear_attention {
 namespace {
 
 constexpr float kEps = 1e-6f;  // chapter 01's
@@ -86,6 +89,11 @@ NormalizedBackwardArguments<T> NormalizedBackwardArguments<T>::bind(const Call& 
 template struct NormalizedBackwardArguments<float>;
 template struct NormalizedBackwardArguments<__nv_bfloat16>;
 
+}  // namespace linear_attention
+template struct PackedSequences<linear_attention::FloatArguments>;
+template struct PackedSequences<linear_attention::Bf16Arguments>;
+namespace linear_attention {
+
 Operator definition() {
   Operator definition("linear_attention", "S_t = S_{t-1} + k_t^T v_t, o_t = scale q_t S_t");
   definition.reference(quadratic_double).long_reference(recurrent_double).work(gpu_work);
@@ -109,6 +117,10 @@ Operator normalized_definition() {
   return definition;
 }
 
+Operator packed_definition() {
+  return definition().packed();
+}
+
 Operator backward_definition() {
   return definition()
       .backward("dq_t = scale do_t S_t^T, dk_t = v_t dS_t^T, dv_t = k_t dS_t, dS_t = dS_{t+1} + scale q_t^T do_t")
@@ -126,4 +138,5 @@ Operator normalized_backward_definition() {
       .work(tensor_backward_work);
 }
 
-}  // namespace tutorial::linear_attention
+}  // namespace linear_attention
+}  // namespace tutorial

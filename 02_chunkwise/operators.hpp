@@ -11,6 +11,8 @@ namespace tutorial::linear_attention {
 Operator definition();
 /// The same with the normaliser, for --normalize.
 Operator normalized_definition();
+/// The operator on packed sequences, for --lengths.
+Operator packed_definition();
 /// The gradients, for --backward. Its operations are those of the tensor-core stages.
 Operator backward_definition();
 /// The same with the normaliser, for --backward --normalize.

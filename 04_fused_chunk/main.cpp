@@ -6,6 +6,7 @@
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/dispatch/chapter_03.hpp"
 #include "04_fused_chunk/operators.hpp"
+#include "04_fused_chunk/packed_simple_gla.hpp"
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/bounded_start.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
@@ -217,6 +218,21 @@ Chapter chapter() {
                   .note = segments_backward_note,
                   .memory = segments_backward_memory,
                   .tolerance = bf16_backward_tolerance});
+    const Operator packed_sequences = packed_definition();
+    chapter.add(packed_sequences)
+        .stage({.name = "recurrent",
+                .dtype = Dtype::fp64,
+                .run = packed_sequences.on_each_sequence(on<FloatArguments>(recurrent)),
+                .idea = "one sequence after the other, each by itself",
+                .work = recurrent_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_packed,
+                .idea = "what a user calls: chapter 02's list of segments, each with its decay",
+                .unsupported = dispatch_packed_unsupported,
+                .note = dispatch_packed_note,
+                .memory = dispatch_packed_memory});
   }
   return chapter;
 }

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "04_fused_chunk/packed_simple_gla.hpp"
 #include "04_fused_chunk/simple_gla.hpp"
 #include "common/chapter/attention.hpp"
+#include "common/chapter/bind_packed.hpp"
 
 namespace tutorial {
 namespace {
@@ -62,6 +64,14 @@ Arguments<T> Arguments<T>::bind(const Call& call) {
 }
 template struct Arguments<float>;
 template struct Arguments<__nv_bfloat16>;
+
+}  // namespace simple_gla
+template struct PackedSequences<simple_gla::Bf16Arguments>;
+namespace simple_gla {
+
+Operator packed_definition() {
+  return definition().packed();
+}
 
 Operator definition() {
   constexpr std::int64_t kGpuChunk = 64, kFragment = 16;

@@ -18,6 +18,8 @@ namespace tutorial::simple_gla {
 
 /// Its operations are those of chunks of 64 on tensor cores.
 Operator definition();
+/// The operator on packed sequences, for --lengths.
+Operator packed_definition();
 
 // The operations of the other stages.
 Work recurrent_work(const Sizes&);  ///< of recurrent

@@ -1,6 +1,5 @@
 /// @file
-/// What the stages require: why one cannot run a problem, the bytes that it needs beside its inputs and outputs, and its
-/// operations.
+/// What the stages require: why one cannot run a problem, and the bytes that it needs beside its inputs and outputs.
 
 #include <algorithm>
 #include <climits>
@@ -9,9 +8,7 @@
 #include "01_linear_attention/causal_dot_product.hpp"
 #include "02_chunkwise/linear_attention.hpp"
 #include "02_chunkwise/linear_attention/requirements.hpp"
-#include "02_chunkwise/operators.hpp"
 #include "common/ceil_div.hpp"
-#include "common/chapter/attention.hpp"
 #include "common/device/device.hpp"
 #include "common/parallel.hpp"
 #include "common/tile/bulk_requirements.hpp"
@@ -22,23 +19,6 @@ namespace tutorial::linear_attention {
 namespace {
 
 constexpr int kChunkLength = 64;  // of the GPU stages
-
-/// Operations with a state: at each position k_t^T v_t is added to it and q_t S is read from it, or the same for whole
-/// chunks.
-double state_flops(const Sizes& s) {
-  return positions(s) * 4 * double(s.at("Dk") * s.at("Dv"));
-}
-
-/// Operations on scores where a query sees the keys of its chunk up to its own: (C + 1) / 2 on average, each a
-/// product with a row of Dk and a sum of rows of Dv.
-double score_flops(const Sizes& s, std::int64_t C) {
-  return positions(s) * double(std::min(C, s.at("L")) + 1) * double(s.at("Dk") + s.at("Dv"));
-}
-
-/// The operations of all stages in chunks of C, a multiply-add counting as two.
-double chunk_flops(const Sizes& s, std::int64_t C) {
-  return score_flops(s, C) + state_flops(s);
-}
 
 }  // namespace
 
@@ -113,26 +93,6 @@ std::int64_t materialized_memory(const FloatArguments& a) {
 
 std::int64_t segments_memory(const Bf16Arguments& a) {
   return tile::launch_plan_memory(tile::extents_of(a), tile::one_wave(tile::extents_of(a)));
-}
-
-Work gpu_work(const Sizes& s) {
-  return {.fma_flops = chunk_flops(s, kChunkLength)};
-}
-
-Work recurrent_work(const Sizes& s) {
-  return {.fma_flops = state_flops(s)};
-}
-
-Work parallel_work(const Sizes& s) {
-  return {.fma_flops = chunk_flops(s, s.at("L"))};  // one chunk
-}
-
-Work chunkwise_work(const Sizes& s) {
-  return {.fma_flops = chunk_flops(s, s.at("C"))};
-}
-
-Work tensor_work(const Sizes& s) {
-  return {.tensor_flops = chunk_flops(s, kChunkLength)};
 }
 
 }  // namespace tutorial::linear_attention

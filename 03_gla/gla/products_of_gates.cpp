@@ -64,6 +64,11 @@ std::string what_breaks(const FloatArguments& a) {
                      first.h, first.t, first.d, first.product, first.why);
 }
 
+std::string parallel_unstable_unsupported(const FloatArguments& a) {
+  const std::string reason = parallel_log_unsupported(a);
+  return reason.empty() ? what_breaks(a) : reason;
+}
+
 std::string parallel_unstable_note(const FloatArguments& a) {
   const Breakage none = first_breakage(a);
   return fmt::format("holds: G and Q . G fall to {:.2g} (it breaks at {:.2g}), K / G grows to {:.2g} (at {:.2g})",

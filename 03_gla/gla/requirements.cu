@@ -5,7 +5,6 @@
 
 #include "03_gla/gla/launch_plan.hpp"
 #include "03_gla/gla/prepare.hpp"
-#include "03_gla/gla/products_of_gates.hpp"
 #include "03_gla/gla/requirements.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
@@ -51,11 +50,6 @@ std::int64_t prepared_memory(const Bf16Arguments& a) {
 
 std::string parallel_log_unsupported(const FloatArguments& a) {
   return a.L > 8192 ? "L > 8192: the scores would take over 268 MB a thread and O(L^2) time" : "";
-}
-
-std::string parallel_unstable_unsupported(const FloatArguments& a) {
-  const std::string reason = parallel_log_unsupported(a);
-  return reason.empty() ? what_breaks(a) : reason;
 }
 
 std::int64_t parallel_log_memory(const FloatArguments& a) {

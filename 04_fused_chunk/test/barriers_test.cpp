@@ -24,7 +24,7 @@ constexpr KernelWithBarriers kKernels[] = {
      "output_empty"},
     {"simple_gla", "fused", "04_fused_chunk/simple_gla/3_fused.cu", 64, 64},
     {"simple_gla", "two_kernels", "04_fused_chunk/simple_gla/dispatch/two_kernels.cu", 80, 16},
-    {"simple_gla", "segments", "04_fused_chunk/simple_gla/dispatch/segments.cu", 64, 64},
+    {"simple_gla", "segments", "04_fused_chunk/simple_gla/dispatch/segment_walk.cuh", 64, 64},
     {"simple_gla", "specialized", "04_fused_chunk/simple_gla/4_specialized.cu", 64, 64, 390, "", "", "output_empty"},
     {"simple_gla", "register_scores", "04_fused_chunk/simple_gla/5_register_scores.cu", 64, 64, 390, "", "",
      "output_empty|wait.state_empty"},

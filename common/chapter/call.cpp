@@ -14,6 +14,19 @@ float Call::parameter(std::string_view name) const {
   return static_cast<float>(found->second);
 }
 
+Call Call::sequence(int number, std::int64_t begin, std::int64_t length,
+                    const std::set<std::string>& of_sequences) const {
+  Call part(*this);
+  part.sizes_["B"] = 1;
+  part.sizes_["L"] = length;
+  for (auto& [name, tensor] : part.tensors_) {
+    const std::int64_t elements = of_sequences.contains(name) ? number * tensor.stride_b : begin * tensor.stride_l;
+    tensor.data = static_cast<std::byte*>(tensor.data) + elements * std::int64_t(size_of(tensor.dtype));
+  }
+  part.tensors_.erase(kOffsets);
+  return part;
+}
+
 TensorReference Call::find(std::string_view name, Dtype dtype, bool writable) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) return {.dtype = dtype};

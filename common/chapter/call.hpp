@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -28,6 +29,9 @@ template <>
 struct DtypeOf<__half> {
   static constexpr Dtype value = Dtype::fp16;
 };
+
+/// The tensor [N+1] of packed sequences: where each begins, and where the last one ends.
+inline constexpr const char* kOffsets = "cu_seqlens";
 
 /// Where a tensor of a call lies. Strides are in elements; what comes after the third dimension is packed.
 struct TensorReference {
@@ -65,6 +69,12 @@ class Call {
   bool has_parameter(std::string_view name) const { return parameters_.find(name) != parameters_.end(); }
   /// The chunk length in positions, size("C"); throws as that does.
   int chunk() const { return size("C"); }
+
+  /// The part of one of the sequences that are packed into this call (Operator::packed()): a call of one batch entry with
+  /// `length` positions from `begin` on.
+  /// @param number of the sequence
+  /// @param of_sequences the tensors that have an entry for each sequence, such as states; the others have positions
+  Call sequence(int number, std::int64_t begin, std::int64_t length, const std::set<std::string>& of_sequences) const;
 
   /// Whether an optional input is present, an output asked for.
   bool has(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }

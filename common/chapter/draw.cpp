@@ -1,5 +1,6 @@
 #include "common/chapter/draw.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/parallel.hpp"
@@ -79,6 +80,16 @@ Draw integers(std::int64_t low, std::string symbol) {
           static_cast<std::int64_t>(random.uniform(static_cast<std::uint64_t>(i)) * static_cast<double>(choices));
       elements[i] = static_cast<std::int32_t>(low + chosen);
     }
+  };
+}
+
+Draw cuts(std::string symbol) {
+  return [=](const Random& random, const Sizes& sizes, Tensor& tensor) {
+    integers(0, symbol)(random, sizes, tensor);
+    const auto elements = tensor.elements<std::int32_t>();
+    elements.front() = 0;
+    elements.back() = static_cast<std::int32_t>(sizes.at(symbol));
+    std::sort(elements.begin(), elements.end());
   };
 }
 

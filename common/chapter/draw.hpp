@@ -30,5 +30,8 @@ Draw unit_rows();
 /// Whole numbers, uniform in low..(the size named by `symbol`), both included. Drawing throws std::out_of_range where
 /// the problem has no such size.
 Draw integers(std::int64_t low, std::string symbol);
+/// 0, whole numbers from 0 to the size named by `symbol` in ascending order, and this size: where pieces begin that it is
+/// cut into at random. Drawing throws as that of integers().
+Draw cuts(std::string symbol);
 
 }  // namespace tutorial

@@ -146,6 +146,7 @@ Json stage_json(const StageResult& stage) {
 Json size_options(const Operator& definition) {
   Json json = Json::object();
   for (const std::string& symbol : definition.symbols()) {
+    if (symbol == "N" && definition.form_options().contains("lengths")) continue;  // --lengths sets it
     if (const std::string option = option_of(symbol); !option.empty()) json[symbol] = option;
   }
   return json;

@@ -7,6 +7,18 @@
 namespace tutorial {
 namespace {
 
+constexpr std::int64_t kSequences = 5;  // unless --lengths or a file says how many
+
+// The input that an output is a copy of if a sequence is empty: initial_state of final_state, dfinal_state of
+// dinitial_state.
+std::string handed_on(const std::string& output) {
+  for (const auto& [after, before] :
+       {std::pair<std::string, std::string>{"final_", "initial_"}, {"dinitial_", "dfinal_"}}) {
+    if (output.starts_with(after)) return before + output.substr(after.size());
+  }
+  throw std::logic_error("an empty sequence has no " + output);
+}
+
 // The options of a form.
 std::set<std::string> parts_of(const std::string& form) {
   std::set<std::string> options;
@@ -81,8 +93,67 @@ Operator Operator::backward(std::string summary) const {
   return backward;
 }
 
+Operator Operator::packed() const {
+  Operator packed(*this);
+  packed.stages_.clear();
+  packed.form("lengths",
+              "pack sequences of these lengths one behind the other, 37,0,64; without a list they are drawn");
+  packed.symbols_ = {"N"};
+  for (const std::string& symbol : symbols_) packed.add_symbol(symbol);
+  const auto give_entries = [](Dims& dims) {
+    if (!dims.empty() && dims[0] == "B" && std::count(dims.begin(), dims.end(), "L") == 0) dims[0] = "N";
+  };
+  for (Input& spec : packed.inputs_) give_entries(spec.dims);
+  for (Output& spec : packed.outputs_) give_entries(spec.dims);
+  packed.input({.name = kOffsets, .dims = {"N+1"}, .draw = cuts("L"), .dtype = Dtype::int32, .offsets = true});
+  packed.sizes_["N"] = kSequences;
+  packed.sizes_["B"] = packed.modest_sizes_["B"] = 1;
+  packed.consistent([conflict = conflict_](const Sizes& sizes) {
+    if (sizes.at("B") != 1) return "B = " + std::to_string(sizes.at("B")) + ": packed sequences have B = 1";
+    return conflict ? conflict(sizes) : "";
+  });
+  packed.reference_ = packed.on_each_sequence(reference_);
+  packed.long_reference_ = packed.on_each_sequence(long_reference_);
+  packed.bf16_reference_ = packed.on_each_sequence(bf16_reference_);
+  return packed;
+}
+
+StageFunction<void> Operator::on_each_sequence(const StageFunction<void>& function) const {
+  if (!function) return {};
+  std::set<std::string> of_sequences, outputs;
+  const auto add = [](const auto& specs, std::set<std::string>& names) {
+    for (const auto& spec : specs) {
+      if (!spec.dims.empty() && spec.dims[0] == "N") names.insert(spec.name);
+    }
+  };
+  add(outputs_, outputs);
+  of_sequences = outputs;
+  add(inputs_, of_sequences);
+  return StageFunction<void>::of([=](const Call& call) {
+    const auto* offsets = call.data<const std::int32_t>(kOffsets);
+    for (int n = 0; n < call.size("N"); ++n) {
+      const std::int64_t length = offsets[n + 1] - offsets[n];
+      const Call part = call.sequence(n, offsets[n], length, of_sequences);
+      if (length > 0) {
+        function(part);
+        continue;
+      }
+      for (const std::string& name : outputs) {
+        const View<float> to = part.view<float>(name);
+        if (to.data == nullptr) continue;
+        const auto* from = part.view<const float>(handed_on(name)).data;
+        if (from != nullptr) {
+          std::copy_n(from, to.stride_b, to.data);
+        } else {
+          std::fill_n(to.data, to.stride_b, 0.0f);
+        }
+      }
+    }
+  });
+}
+
 Operator& Operator::input(Input input) {
-  for (const std::string& symbol : input.dims) add_symbol(symbol);
+  for (const std::string& dimension : input.dims) add_symbol(Dimension(dimension).symbol);
   inputs_.push_back(std::move(input));
   return *this;
 }

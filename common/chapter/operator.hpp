@@ -33,6 +33,7 @@ struct Input {
   bool in_graph = true;       ///< false for an initial state: the graph measure leaves it out
   bool weight = false;        ///< a layer's weight: --weights may give it
   bool times_scale = false;   ///< every output that depends on it is linear in the scale times this input
+  bool offsets = false;       ///< where packed sequences begin, and where the last one ends; --lengths may give it
   std::function<bool(double value, const Sizes& sizes)> valid = {};  ///< of an element; none: every finite value is
   std::string requirement = {};  ///< what `valid` asks for, as in "g[0, 0, 3] = 0.5: must be at most 0"
 };
@@ -84,6 +85,12 @@ class StageFunction {
 
   /// Whether the stage gives the function.
   explicit operator bool() const { return static_cast<bool>(function_); }
+  /// One that makes of the call what it wants.
+  static StageFunction of(std::function<Result(const Call&)> function) {
+    StageFunction made;
+    made.function_ = std::move(function);
+    return made;
+  }
   /// Calls it on the arguments that it binds.
   Result operator()(const Call& call) const { return function_(call); }
 
@@ -150,6 +157,13 @@ class Operator {
   /// GPU stages sum up dS / scale. So where the scale has no reciprocal in fp32, they get the same problem in other
   /// words: scale 1, and zeros for the gradients that the scale multiplies, such as `do`.
   Operator backward(std::string summary) const;
+  /// A new definition, the form of this one that --lengths runs, or a file with `cu_seqlens`: B is 1, and N sequences lie
+  /// one behind the other. Sequence n has the positions from cu_seqlens[n] to cu_seqlens[n + 1]. Tensors without positions,
+  /// such as states, have an entry for each sequence, [N, ...]; an empty sequence hands its initial state on. The
+  /// references are those of this operator on each sequence. It has no stages yet.
+  Operator packed() const;
+  /// Of packed(): what runs a function of the operator's CPU stages on one sequence after the other.
+  StageFunction<void> on_each_sequence(const StageFunction<void>& function) const;
   /// Adds an input: what a call finds under its name.
   Operator& input(Input input);
   /// Adds an output, which each stage fills.

@@ -79,7 +79,12 @@ void add_form_flags(CLI::App& app, const Chapter& chapter, FormFlags& given) {
   for (const Operator& definition : chapter.operators()) {
     for (const auto& [name, help] : definition.form_options()) {
       const auto [flag, is_new] = given.try_emplace(name);
-      if (is_new && !sets_size(name)) app.add_flag("--" + name, flag->second, help);
+      if (!is_new || sets_size(name)) continue;
+      if (name == "lengths") {
+        app.add_option("--lengths", help)->expected(0, 1)->type_name("N,N");
+      } else {
+        app.add_flag("--" + name, flag->second, help);
+      }
     }
   }
 }
@@ -108,6 +113,21 @@ void split_names(const std::string& option, const std::string& text, std::vector
     names.push_back(text.substr(begin, end - begin));
     begin = end + 1;
   }
+}
+
+// The lengths of sequences in "37,0,64". Throws UsageError.
+std::vector<std::int64_t> parse_lengths(const std::string& text) {
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  std::vector<std::int64_t> lengths;
+  std::int64_t sum = 0;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    lengths.push_back(parse_number<std::int64_t>("--lengths", text.substr(begin, end - begin), 0, kMost));
+    sum += lengths.back();
+    if (sum > kMost) throw UsageError(fmt::format("--lengths: more than {} positions", kMost));
+    begin = end + 1;
+  }
+  return lengths;
 }
 
 // Throws UsageError where --list stands with an option that means nothing to it.
@@ -196,6 +216,10 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
       if (option->as<std::string>().empty()) continue;
     }
     options.sizes[size.symbol] = parse_number<std::int64_t>(flag, option->as<std::string>(), size.least, kMaxInt);
+  }
+  if (const CLI::Option* lengths = app.get_option_no_throw("--lengths"); lengths != nullptr && lengths->count() > 0) {
+    forms["lengths"] = true;
+    if (const auto text = lengths->as<std::string>(); !text.empty()) options.lengths = parse_lengths(text);
   }
   options.form = chosen_form(chapter, forms);
   if (app.count("--scale") > 0) {

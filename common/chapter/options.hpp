@@ -23,7 +23,8 @@ struct Options {
   bool variants = false;            ///< variants, too, where `stages` is empty
   std::set<std::string> shown;      ///< the options of demonstrations that were given
   bool list = false;
-  Sizes sizes;  ///< those that were given
+  Sizes sizes;                        ///< those that were given
+  std::vector<std::int64_t> lengths;  ///< of packed sequences; empty: not given
   std::optional<double> scale;
   std::uint64_t seed = 0;  ///< fresh unless given
   std::string gates;       ///< a name of gate_draws(); empty: as operators draw them

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "common/chapter/foreign_tensors.hpp"
@@ -86,16 +87,36 @@ void take_shape(const Operator& definition, const Input& spec, const Safetensors
                                  fmt::join(dims, ", ")));
   }
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] == 0) throw UsageError(fmt::format("{} has {} = 0", tensor, dims[i]));
-    const auto [found, is_new] = known.try_emplace(dims[i], KnownSize{shape[i], spec.name});
-    if (!is_new && found->second.size != shape[i]) {
-      throw UsageError(fmt::format("{} has {} = {}, but {} has {}", tensor, dims[i], shape[i], found->second.source,
-                                   found->second.size));
+    const auto [symbol, more] = Dimension(dims[i]);
+    const std::int64_t size = shape[i] - more;
+    if (size <= 0) throw UsageError(fmt::format("{} has {} = {}", tensor, dims[i], shape[i]));
+    const auto [found, is_new] = known.try_emplace(symbol, KnownSize{size, spec.name});
+    if (!is_new && found->second.size != size) {
+      throw UsageError(
+          fmt::format("{} has {} = {}, but {} has {}", tensor, symbol, size, found->second.source, found->second.size));
     }
   }
   if (definition.is_flattened(spec.dims.back())) {
     const Shape& whole = file.shape(spec.name);
     problem.flattened.try_emplace(spec.dims.back(), whole.begin() + std::ptrdiff_t(shape.size() - 1), whole.end());
+  }
+}
+
+// Takes the sizes from --lengths.
+void take_lengths(const Operator& definition, const ProblemRequest& request, const Files& files,
+                  std::map<std::string, KnownSize>& known) {
+  for (const Input& spec : definition.inputs()) {
+    if (!spec.offsets || request.lengths.empty()) continue;
+    if (const SafetensorsFile* file = files.of(spec)) {
+      throw UsageError(fmt::format("--lengths: {} has {}", file->path().string(), spec.name));
+    }
+    const std::int64_t L = std::accumulate(request.lengths.begin(), request.lengths.end(), std::int64_t{0});
+    for (const auto& [symbol, size] : {std::pair("L", L), {"N", std::int64_t(request.lengths.size())}}) {
+      const auto [found, is_new] = known.try_emplace(symbol, KnownSize{size, "--lengths"});
+      if (is_new || found->second.size == size) continue;
+      throw UsageError(
+          fmt::format("--lengths has {} = {}, but {} has {}", symbol, size, found->second.source, found->second.size));
+    }
   }
 }
 
@@ -164,9 +185,10 @@ std::string list_of(std::vector<std::string> names) {
 }
 
 // A file that lacks an input would be half of a problem, with the rest drawn beside it.
-void require_all_inputs(const Operator& definition, const SafetensorsFile& file) {
+void require_all_inputs(const Operator& definition, const ProblemRequest& request, const SafetensorsFile& file) {
   std::vector<std::string> missing;
   for (const Input& spec : definition.inputs()) {
+    if (spec.offsets && !request.lengths.empty()) continue;
     if (!spec.weight && !spec.optional && !file.contains(spec.name)) missing.push_back(spec.name);
   }
   if (missing.empty()) return;
@@ -249,9 +271,25 @@ void check_values(const Input& spec, const Tensor& tensor, const Sizes& sizes, c
                                value, std::isfinite(value) ? spec.requirement : "is not finite"));
 }
 
+// Throws UsageError that names the first offset which is not 0 at the beginning, L at the end, and not falling between.
+void check_offsets(const Tensor& tensor, const std::string& name, const Sizes& sizes, const std::string& source) {
+  const auto offsets = tensor.elements<std::int32_t>();
+  const std::int64_t L = sizes.at("L"), last = std::int64_t(offsets.size()) - 1;
+  for (std::int64_t n = 0; n <= last; ++n) {
+    std::string wrong;
+    if (n == 0 && offsets[0] != 0) wrong = "must be 0, where the first sequence begins";
+    if (n > 0 && offsets[n] < offsets[n - 1]) wrong = fmt::format("falls, {} comes before it", offsets[n - 1]);
+    if (n == last && wrong.empty() && offsets[n] != L)
+      wrong = fmt::format("must be L = {}, where the last one ends", L);
+    if (wrong.empty() && offsets[n] > L) wrong = fmt::format("is beyond L = {}", L);
+    if (!wrong.empty()) throw UsageError(fmt::format("{}: {}[{}] = {}: {}", source, name, n, offsets[n], wrong));
+  }
+}
+
 Tensor read_checked(const Input& spec, const SafetensorsFile& file, const Sizes& sizes) {
   Tensor tensor = read_input(spec, file);
   check_values(spec, tensor, sizes, file.path().string());
+  if (spec.offsets) check_offsets(tensor, spec.name, sizes, file.path().string());
   return tensor;
 }
 
@@ -288,10 +326,11 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
         fmt::format("{}: {} is of no use to {}: {}", files.input->path().string(), tensor, definition.label(), reason));
   }
   require_all_weights(definition, files);
-  if (files.input) require_all_inputs(definition, *files.input);
+  if (files.input) require_all_inputs(definition, request, *files.input);
   for (const auto* file : {&files.weights, &files.input}) {
     if (*file) look_at_the_rest(definition, files, **file, problem);
   }
+  take_lengths(definition, request, files, known);
   for (const auto& [symbol, key] : definition.metadata_sizes()) take_metadata_size(symbol, key, files, known);
   for (const auto& [symbol, size] : request.sizes) {
     if (!definition.has_symbol(symbol)) continue;
@@ -357,6 +396,12 @@ void load_inputs(const Operator& definition, const ProblemRequest& request, Prob
       if (request.heads_inside && has_positions(spec.dims)) tensor = swap_second_and_third(tensor);
       problem.inputs.insert_or_assign(spec.name, std::move(tensor));
       problem.from_file = problem.from_file || rounds;
+    } else if (spec.offsets && !request.lengths.empty()) {
+      Tensor tensor(spec.dtype, shape_of(spec.dims, problem.sizes));
+      const auto offsets = tensor.elements<std::int32_t>();
+      offsets[0] = 0;
+      std::partial_sum(request.lengths.begin(), request.lengths.end(), offsets.begin() + 1);
+      problem.inputs.insert_or_assign(spec.name, std::move(tensor));
     } else if (spec.draw && !(spec.optional && files.input)) {
       Tensor tensor(spec.dtype, shape_of(spec.dims, problem.sizes));
       const Draw& draw = spec.gate && !request.gates.empty() ? gate_draws().at(request.gates) : spec.draw;

@@ -20,6 +20,7 @@ struct ProblemRequest {
   Sizes sizes = {};                         ///< those given by options
   std::optional<double> scale = {};         ///< --scale
   std::uint64_t seed = 0;                   ///< of what is drawn
+  std::vector<std::int64_t> lengths = {};   ///< --lengths: of packed sequences; empty: drawn, or as a file says
   std::string gates = {};                   ///< --gates, a name of gate_draws(); empty: as the operator draws them
   std::filesystem::path input_file = {};    ///< --input; empty: all inputs are drawn
   std::filesystem::path weights_file = {};  ///< --weights
@@ -42,12 +43,12 @@ struct Problem {
 
 /// The sizes, the scale and the parameters of the problem, from options, shapes and metadata in files, and defaults.
 /// Reads headers only, so that bad requests are found before anything is computed. Throws UsageError where a file
-/// cannot be read, lacks an input or has one of another library that would be ignored (why_foreign()), where two shapes, or a shape and an option, contradict each other, and where a
-/// size is out of range.
+/// cannot be read, lacks an input or has one of another library that would be ignored (why_foreign()), where two shapes,
+/// or a shape and an option, contradict each other, and where a size is out of range.
 Problem plan_problem(const Operator& definition, const ProblemRequest& request);
 
 /// Reads the inputs that files give, one after the other, and throws UsageError where one is of the wrong type, not
-/// finite or not valid.
+/// finite or not valid, or where offsets do not tell sequences apart.
 void check_inputs(const Operator& definition, const ProblemRequest& request, const Problem& problem);
 
 /// Reads and draws the inputs of a planned problem. Throws UsageError like check_inputs().

@@ -205,9 +205,22 @@ void require_checks(const std::vector<OperatorResult>& results) {
   throw UsageError(fmt::format("no stage was checked: {}: {}{}", first->stage->name, first->skipped, rest));
 }
 
+// A file of packed sequences runs the form for them, where an operator that is asked for has it.
+Options with_form_of_file(const Chapter& chapter, Options options) {
+  const std::string packed = with_option(options.form, "lengths");
+  const auto has_form = [&](const Operator& definition) {
+    return definition.form() == packed && (options.operator_name.empty() || options.operator_name == definition.name());
+  };
+  const auto& operators = chapter.operators();
+  if (options.input.empty() || std::none_of(operators.begin(), operators.end(), has_form)) return options;
+  if (SafetensorsFile(options.input).contains(kOffsets)) options.form = packed;
+  return options;
+}
+
 }  // namespace
 
-bool run_chapter(const Chapter& chapter, const Options& options) {
+bool run_chapter(const Chapter& chapter, const Options& given) {
+  const Options options = with_form_of_file(chapter, given);
   auto [demonstrations, tasks] = select(chapter, options);
   check_outputs(tasks, options);
   check_trace(tasks, options);
@@ -220,8 +233,9 @@ bool run_chapter(const Chapter& chapter, const Options& options) {
   settings.trace_blocks = options.trace_blocks;
   const bool modest = kEmulated || options.cpu_only;
   for (Task& task : tasks) {
-    task.request = {options.sizes, options.scale,   options.seed, options.gates,
-                    options.input, options.weights, modest,       options.heads_inside.value_or(false)};
+    task.request = {options.sizes,   options.scale, options.seed,
+                    options.lengths, options.gates, options.input,
+                    options.weights, modest,        options.heads_inside.value_or(false)};
     task.problem = plan_problem(*task.definition, task.request);
     check_chunk(task);
   }

@@ -14,13 +14,26 @@ namespace tutorial {
 /// Size by symbol: B, H, L, Dk, Dv, C, and what else an operator names (such as Lk, the number of keys).
 using Sizes = std::map<std::string, std::int64_t, std::less<>>;
 
-/// The dimensions of a tensor as symbols, outermost first: {"B", "H", "L", "Dk"}.
+/// The dimensions of a tensor as symbols, outermost first: {"B", "H", "L", "Dk"}. "N+1" is a dimension of N + 1 elements.
 using Dims = std::vector<std::string>;
+
+/// The symbol of a dimension, and what the dimension has beside the symbol's size: 1 of "N+1", else 0.
+struct Dimension {
+  std::string symbol;
+  std::int64_t more;
+
+  /// Of an entry of Dims.
+  explicit Dimension(const std::string& text)
+      : symbol(text.substr(0, text.find('+'))), more(symbol.size() == text.size() ? 0 : 1) {}
+};
 
 /// The shape of a tensor of these dimensions. std::out_of_range where one has no size.
 inline Shape shape_of(const Dims& dims, const Sizes& sizes) {
   Shape shape;
-  for (const std::string& symbol : dims) shape.push_back(sizes.at(symbol));
+  for (const std::string& text : dims) {
+    const Dimension dimension(text);
+    shape.push_back(sizes.at(dimension.symbol) + dimension.more);
+  }
   return shape;
 }
 

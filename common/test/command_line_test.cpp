@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -281,6 +282,42 @@ TEST(CommandLine, BadForms) {
   EXPECT_EQ(usage_error({"--no-decay", "--weigh"}), "--no-decay and --weigh: choose one");
   EXPECT_EQ(usage_error({"--operator=weighting"}),
             "--operator: 'weighting' has forms only; --list shows their options");
+}
+
+TEST(CommandLine, LengthsPackSequences) {
+  for (const char* lengths : {"--lengths=3,0,2", "--lengths"}) {
+    const ProcessResult result = run({"--no-decay", lengths, "--seed=1", "--repeat=1"});
+    EXPECT_EQ(result.status, 0) << result.out << result.error;
+    EXPECT_NE(result.out.find("\nrunning_sum --lengths --no-decay  s_t"), std::string::npos) << result.out;
+  }
+  EXPECT_NE(run({"--no-decay", "--lengths=3,0,2", "--repeat=1"}).out.find("\nN=3 B=1 H=2 L=5 Dv=3 "),
+            std::string::npos);
+  EXPECT_EQ(usage_error({"--no-decay", "--lengths=3,,4"}), "--lengths: '' is not a whole number");
+  EXPECT_EQ(usage_error({"--no-decay", "--lengths=3,x"}), "--lengths: 'x' is not a whole number");
+  EXPECT_EQ(usage_error({"--no-decay", "--lengths=3,-1"}), "--lengths: -1 is not between 0 and 2147483647");
+  EXPECT_EQ(usage_error({"--no-decay", "--lengths=2147483647,1"}), "--lengths: more than 2147483647 positions");
+  EXPECT_EQ(usage_error({"--no-decay", "--lengths=3,4", "-B", "2"}), "running_sum: B = 2: packed sequences have B = 1");
+  EXPECT_EQ(usage_error({"--no-decay", "--lengths=3,4", "-L", "9"}), "L = 9 was asked for, but --lengths has 7");
+  EXPECT_EQ(usage_error({"--no-decay", "--backward", "--lengths=3"}),
+            "--backward and --lengths and --no-decay: choose one");
+  EXPECT_EQ(usage_error({"--no-decay", "--lengths=3", "--operator=scaling"}),
+            "--lengths --no-decay: of no use to scaling");
+}
+
+TEST(CommandLine, AFileOfPackedSequencesRunsThem) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "in").string();
+  Tensor x(Dtype::fp32, {1, 2, 5, 3}), cu_seqlens(Dtype::int64, {4});
+  x.fill_bytes(0);
+  std::ranges::copy(std::array<std::int64_t, 4>{0, 2, 2, 5}, cu_seqlens.elements<std::int64_t>().begin());
+  write_safetensors(path, {{"x", &x}, {"cu_seqlens", &cu_seqlens}});
+  const ProcessResult result = run({"--no-decay", "--input=" + path, "--repeat=1"});
+  EXPECT_EQ(result.status, 0) << result.out << result.error;
+  EXPECT_NE(result.out.find("\nrunning_sum --lengths --no-decay  s_t"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\nN=3 B=1 H=2 L=5 Dv=3 "), std::string::npos) << result.out;
+  // An operator that does not know them would run them as one.
+  EXPECT_EQ(usage_error({"--operator=scaling", "--input=" + path}),
+            path + ": cu_seqlens is of no use to scaling: the sequences that it tells apart would run as one");
 }
 
 TEST(CommandLine, AFormMayTakeSeveralOptions) {

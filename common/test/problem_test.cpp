@@ -276,6 +276,96 @@ TEST(Problem, InputsOfOtherLibrariesAreRefused) {
   }
 }
 
+Operator packed_attention() {
+  return Operator("attention", "")
+      .input({.name = "q", .dims = {"B", "H", "L", "Dk"}, .draw = normal()})
+      .input({.name = "initial_state", .dims = {"B", "H", "Dk", "Dk"}, .optional = true})
+      .output({.name = "o", .dims = {"B", "H", "L", "Dk"}})
+      .output({.name = "final_state", .dims = {"B", "H", "Dk", "Dk"}})
+      .sizes({{"B", 2}, {"H", 1}, {"L", 9}, {"Dk", 2}})
+      .packed();
+}
+
+std::vector<std::int32_t> offsets_of(const ProblemRequest& request) {
+  const Problem problem = make_problem(packed_attention(), request);
+  const auto offsets = problem.inputs.at("cu_seqlens").elements<std::int32_t>();
+  return {offsets.begin(), offsets.end()};
+}
+
+TEST(Problem, LengthsPackSequences) {
+  EXPECT_EQ(packed_attention().label(), "attention --lengths");
+  EXPECT_EQ(plan_problem(packed_attention(), {}).sizes, (Sizes{{"N", 5}, {"B", 1}, {"H", 1}, {"L", 9}, {"Dk", 2}}));
+  EXPECT_EQ(plan_problem(packed_attention(), {.lengths = {3, 0, 4}}).sizes,
+            (Sizes{{"N", 3}, {"B", 1}, {"H", 1}, {"L", 7}, {"Dk", 2}}));
+  EXPECT_EQ(offsets_of({.lengths = {3, 0, 4}}), (std::vector<std::int32_t>{0, 3, 3, 7}));
+  const std::vector<std::int32_t> drawn = offsets_of({.seed = 3});
+  EXPECT_EQ(drawn.size(), 6u);
+  EXPECT_EQ(drawn.front(), 0);
+  EXPECT_EQ(drawn.back(), 9);
+  EXPECT_TRUE(std::is_sorted(drawn.begin(), drawn.end()));
+}
+
+// What --lengths or a file says of a problem of packed sequences, if it is wrong.
+std::string error_of_packed(const ProblemRequest& request) {
+  try {
+    make_problem(packed_attention(), request);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Problem, LengthsMustAgree) {
+  EXPECT_EQ(error_of_packed({.sizes = {{"L", 8}}, .lengths = {3, 4}}), "L = 8 was asked for, but --lengths has 7");
+  EXPECT_EQ(error_of_packed({.sizes = {{"B", 2}}, .lengths = {3, 4}}), "attention: B = 2: packed sequences have B = 1");
+  EXPECT_EQ(error_of_packed({.lengths = {0, 0}}), "L = 0: must be between 1 and 2147483647");
+  InputFile file;
+  file.add("q", Dtype::fp32, {1, 1, 7, 2});
+  EXPECT_EQ(error_of_packed({.input_file = file.write()}),
+            file.path() + ": lacks inputs of attention: cu_seqlens; it has q");
+  EXPECT_EQ(offsets_of({.lengths = {5, 2}, .input_file = file.path()}), (std::vector<std::int32_t>{0, 5, 7}));
+  EXPECT_EQ(error_of_packed({.lengths = {5, 3}, .input_file = file.path()}), "--lengths has L = 8, but q has 7");
+  file.add("initial_state", Dtype::fp32, {3, 1, 2, 2});
+  EXPECT_EQ(error_of_packed({.lengths = {5, 2}, .input_file = file.write()}),
+            "--lengths has N = 2, but initial_state has 3");
+}
+
+TEST(Problem, OffsetsOfAFileTellSequencesApart) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "in").string();
+  const auto with = [&](const std::vector<std::int64_t>& offsets, Dtype dtype = Dtype::int32, std::int64_t B = 1) {
+    Tensor q(Dtype::fp32, {B, 1, 7, 2});
+    q.fill_bytes(0);
+    Tensor cu_seqlens(dtype, {std::int64_t(offsets.size())});
+    for (std::size_t n = 0; n < offsets.size(); ++n) {
+      if (dtype == Dtype::int64) cu_seqlens.elements<std::int64_t>()[n] = offsets[n];
+      if (dtype == Dtype::int32) cu_seqlens.elements<std::int32_t>()[n] = std::int32_t(offsets[n]);
+    }
+    write_safetensors(path, {{"q", &q}, {"cu_seqlens", &cu_seqlens}});
+    return ProblemRequest{.input_file = path};
+  };
+  EXPECT_EQ(offsets_of(with({0, 3, 3, 7})), (std::vector<std::int32_t>{0, 3, 3, 7}));
+  EXPECT_EQ(offsets_of(with({0, 7}, Dtype::int64)), (std::vector<std::int32_t>{0, 7}));
+  EXPECT_EQ(plan_problem(packed_attention(), with({0, 3, 3, 7})).sizes.at("N"), 3);
+  const auto error = [&](const ProblemRequest& request) { return error_of_packed(request).substr(path.size() + 2); };
+  EXPECT_EQ(error(with({1, 3, 7})), "cu_seqlens[0] = 1: must be 0, where the first sequence begins");
+  EXPECT_EQ(error(with({-1, 3, 7})), "cu_seqlens[0] = -1: must be 0, where the first sequence begins");
+  EXPECT_EQ(error(with({0, 5, 3, 7})), "cu_seqlens[2] = 3: falls, 5 comes before it");
+  EXPECT_EQ(error(with({0, 8, 7})), "cu_seqlens[1] = 8: is beyond L = 7");
+  EXPECT_EQ(error(with({0, 3, 6})), "cu_seqlens[2] = 6: must be L = 7, where the last one ends");
+  EXPECT_EQ(error(with({0, 3, 8})), "cu_seqlens[2] = 8: must be L = 7, where the last one ends");
+  EXPECT_EQ(error(with({0})), "cu_seqlens [1] has N+1 = 1");
+  EXPECT_EQ(error(with({})), "cu_seqlens [0] has N+1 = 0");
+  EXPECT_TRUE(error(with({0, std::int64_t{1} << 32}, Dtype::int64)).starts_with("cu_seqlens: "));
+  EXPECT_EQ(error_of_packed(with({0, 7}, Dtype::int32, 2)), "attention: B = 2: packed sequences have B = 1");
+  EXPECT_EQ(error_of_packed({.lengths = {7}, .input_file = path}), "--lengths: " + path + " has cu_seqlens");
+  Tensor q(Dtype::fp32, {1, 1, 7, 2});
+  q.fill_bytes(0);
+  write_safetensors(path, {{"q", &q}, {"cu_seqlens", &q}});
+  EXPECT_EQ(error_of_packed({.input_file = path}),
+            path + ": cu_seqlens [1, 1, 7, 2] has 4 dimensions, not the 1 of [N+1]");
+}
+
 TEST(Problem, FilesMayHaveHeadsInside) {
   Tensor q(Dtype::fp32, {2, 3, 4, 5});  // B, L, H, Dk
   for (std::int64_t i = 0; i < q.size(); ++i) q.elements<float>()[i] = static_cast<float>(i);

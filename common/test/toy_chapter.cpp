@@ -230,6 +230,9 @@ Chapter chapter() {
               .unsupported = sum_kernel_unsupported,
               .memory = sum_memory,
               .bytes_moved = sum_bytes_moved});
+  const Operator packed = no_decay.packed();
+  chapter.add(packed).stage(
+      {.name = "exact", .run = packed.on_each_sequence(on<RunningSum<float>>(sum_reference)), .idea = "in double"});
   chapter.add(no_decay.backward("dx_t = dx_{t+1} + do_t").reference(sum_backward))
       .stage({.name = "exact", .dtype = Dtype::fp64, .run = sum_backward, .idea = "from the end"});
   chapter

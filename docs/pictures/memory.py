@@ -174,6 +174,17 @@ STAGES = [
         "Three kernels; one state for each segment of the sequence passes through device memory, k and v are read twice.",
     ),
     Stage(
+        "02_chunkwise/linear_attention_packed/1_packed.cu",
+        ["cu_seqlens", "list of segments", "k, v", "+states of segments", "q", "o"],
+        [
+            Kernel("list", ["places of the next", "of each length"], ["one sequence per thread"], ["cu_seqlens"], ["list of segments*"]),
+            Kernel("states of segments", ["K and V, three sets"], ["the sum of K^T V"], ["list of segments", "k, v"], ["states of segments*"]),
+            Kernel("running sum", [], ["one element per thread"], ["states of segments*"], ["states of segments*"]),
+            Kernel("the walk of stage 8", ["Q, K, V twice; P"], ["S and O"], ["list of segments", "k, v", "states of segments*", "q"], ["o*"]),
+        ],
+        "As segments, which begin where a list says, and the list is made from where the sequences begin.",
+    ),
+    Stage(
         LINEAR + "10_bulk_copies.cu",
         ["q, k", "v", "o"],
         [Kernel("bulk_copies: 64 or 128 columns", ["Q, K, V twice, by bulk copies;", "P; two barriers"], ["S and O as accumulators, fp32"], ["q, k", "v"], ["o*"])],

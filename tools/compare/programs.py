@@ -9,6 +9,8 @@ import subprocess
 # What a symbol of an operator is in the problem that all share; C, Dg and P keep the operator's own default.
 SHARED = {"B": "B", "H": "H", "L": "L", "Dk": "Dk", "Dv": "Dv", "D": "Dv"}
 
+PACKED = "lengths"  # the form of packed sequences: a sweep gives all sequences one length
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -69,6 +71,7 @@ def load(path: Path) -> Program:
                 ),
             )
             for i, entry in enumerate(listed["operators"], 1)
+            if PACKED not in (entry["form"] or "").split("+")
         )
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
         raise ProgramError(f"{path} does not list its stages ({error}); is the build up to date?") from error

@@ -30,6 +30,12 @@ BACKWARD = [
     ("06_scan/scan", "scan", {"x": "BHLD", "log_decay": ["B", "H", "L", "Dg"], "dy": "BHLD"}, "dy", "cub", "dfinal_state"),
 ]  # fmt: skip
 
+# Operators with --lengths: the program, the operator, what a file needs beside cu_seqlens, with its dimensions.
+PACKED = [
+    ("02_chunkwise/chunkwise", "linear_attention", {"q": Q, "k": Q, "v": V}),
+    ("04_fused_chunk/fused_chunk", "simple_gla", {"q": Q, "k": Q, "v": V, "g": ("B", "H", "L")}),
+]
+
 # The words after ./tutorial, and what the message has.
 SCRIPT = [
     (["diff", "9"], "there is no chapter '9'"),
@@ -70,14 +76,15 @@ def number_of(dtype: str, value: float) -> bytes:
 
 
 def write(path: Path, tensors: dict, metadata: dict | None = None) -> None:
-    """A safetensors file of tensors filled with a number: {name: (dtype, shape, value)}."""
+    """A safetensors file of tensors filled with a number, or with a list: {name: (dtype, shape, value)}."""
     header, data = {"__metadata__": metadata} if metadata else {}, b""
     for name, (dtype, shape, value) in tensors.items():
         count = 1
         for size in shape:
             count *= size
         begin = len(data)
-        data += number_of(dtype, value) * count
+        values = value if isinstance(value, list) else [value] * count
+        data += b"".join(number_of(dtype, each) for each in values)
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, len(data)]}
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
@@ -101,6 +108,40 @@ class BadUses(unittest.TestCase):
         for program, operator, dims, gradient, forward_only, refused_gradient in BACKWARD:
             with self.subTest(operator=operator):
                 self.backward(BUILD / program, operator, dims, gradient, forward_only, refused_gradient)
+
+    def test_lengths(self):
+        for program, operator, dims in PACKED:
+            with self.subTest(operator=operator):
+                self.lengths([BUILD / program, "--operator", operator], dims)
+
+    def lengths(self, chosen: list, dims: dict):
+        path = self.folder / "in"
+        good = {name: ("F32", [SIZES[symbol] for symbol in symbols], 0.0) for name, symbols in dims.items()}
+
+        def with_offsets(*offsets: int, words: str, change: dict | None = None) -> None:
+            write(path, {**good, **(change or {}), "cu_seqlens": ("I32", [len(offsets)], list(offsets))})
+            self.refused([*chosen, "--input", path], words)
+
+        with_offsets(0, 4, 3, 6, words="cu_seqlens[2] = 3: falls")
+        with_offsets(0, 7, 6, words="cu_seqlens[1] = 7: is beyond L = 6")
+        with_offsets(0, 3, 7, words="cu_seqlens[2] = 7: must be L = 6")
+        with_offsets(1, 3, 6, words="cu_seqlens[0] = 1: must be 0")
+        with_offsets(0, words="cu_seqlens [1] has N+1 = 1")
+        two = {name: ("F32", [2, *shape[1:]], 0.0) for name, (_, shape, _) in good.items()}
+        with_offsets(0, 3, 6, words="B = 2: packed sequences have B = 1", change=two)
+        with_offsets(0, 3, 6, words="initial_state has 3", change={"initial_state": ("F32", [3, 2, 3, 4], 0.0)})
+        for option, words in (
+            ("--lengths=3,,4", "--lengths: '' is not a whole number"),
+            ("--lengths=3,-4", "--lengths: -4 is not between 0 and 2147483647"),
+            ("--lengths=0,0", "L = 0: must be between 1"),
+            ("--lengths=2147483647,1", "--lengths: more than 2147483647 positions"),
+            ("--lengths=3,4 --batch=2", "B = 2: packed sequences have B = 1"),
+            ("--lengths=3,4 --length=9", "L = 9 was asked for, but --lengths has 7"),
+            ("--lengths=3 --backward", "choose one"),
+        ):
+            self.refused([*chosen, *option.split()], words)
+        write(path, {**good, "cu_seqlens": ("I32", [3], [0, 3, 6])})
+        self.refused([*chosen, "--lengths=3,3", "--input", path], f"--lengths: {path} has cu_seqlens")
 
     def backward(self, program, operator, dims, gradient, forward_only, refused_gradient):
         base = [program, "--backward"]

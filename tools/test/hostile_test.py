@@ -24,9 +24,10 @@ LARGEST = 2**31 - 1
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # as several processes run at once
 
 # The sizes of a small problem; those of a layer follow from its heads.
-SIZES = {"B": 1, "H": 2, "L": 6, "Lk": 6, "Dk": 4, "Dv": 4, "D": 4, "W": 3, "Dg": 1,
+SIZES = {"B": 1, "H": 2, "L": 6, "Lk": 6, "Dk": 4, "Dv": 4, "D": 4, "W": 3, "Dg": 1, "N": 3, "N+1": 4,
          "d_model": 8, "key_dim": 8, "value_dim": 8, "rank": 3}  # fmt: skip
 METADATA = {"num_heads": "2"}
+OFFSETS = [0, 2, 2, 6]  # of packed sequences
 
 # What is no number of the kind, or beyond every one of them.
 NO_SIZE = ["", " ", "-1", "-0x1", "1e3", "1.5", "0x10", "1,000", "nan", "inf", "\N{FULLWIDTH DIGIT ONE}", "1 2", "+1",
@@ -129,7 +130,8 @@ class Operator:
         for spec in self.inputs:
             if spec["optional"] and spec["name"] not in change:
                 continue
-            value = change.get(spec["name"], -1 if spec["name"] in ("g", "log_decay") else 0.5)
+            usual = {"g": -1, "log_decay": -1, "cu_seqlens": OFFSETS}
+            value = change.get(spec["name"], usual.get(spec["name"], 0.5))
             tensors[spec["name"]] = (spec["dtype"], [SIZES[symbol] for symbol in spec["dims"]], value)
         return tensors
 
@@ -279,6 +281,8 @@ class Hostile(unittest.TestCase):
                             float("-inf") if is_closed(i // width % L, i % width) else gate * random_.random()
                             for i in range(steps * width)
                         ]
+                    elif spec["name"] == "cu_seqlens":
+                        values = [0, 60, 60, L]
                     elif spec["name"] == "beta":
                         values = [random_.uniform(0, 2) for _ in range(steps)]
                     else:

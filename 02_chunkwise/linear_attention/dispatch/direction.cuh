@@ -6,11 +6,14 @@
 
 #include <cuda_runtime.h>
 
+#include "common/device/mbarrier.cuh"
+
 namespace tutorial::linear_attention {
 namespace {
 
 /// The direction of the operator itself: each position reads those before it.
 struct Forwards {
+  static constexpr bool kHasNeighbours = false;  ///< whether other sequences follow without a gap
   /// Whether each position reads those after it.
   static __device__ __forceinline__ constexpr bool is_reversed() { return false; }
   /// The first position of the chunk that the walk reaches at t.
@@ -19,8 +22,15 @@ struct Forwards {
   static __device__ __forceinline__ int rows(int t, int end, int) { return end - t; }
 };
 
+/// Forwards in a sequence that others follow: what a tile has beyond its end must become zeros.
+struct ForwardsInSequence : Forwards {
+  static constexpr bool kHasNeighbours = true;
+  Barrier* arrived;  ///< of one arrival, for the bytes of the last chunk, which are not ready to be used yet
+};
+
 /// The direction of a gradient, known only when the kernel runs.
 struct EitherWay {
+  static constexpr bool kHasNeighbours = false;
   bool reversed;
   int last;  ///< where the last chunk begins
 

@@ -23,6 +23,7 @@
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/chunk_tiles.cuh"
+#include "common/tile/rows_of_sequence.cuh"
 #include "common/tile/store_tile.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
@@ -64,9 +65,9 @@ constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape, kNormalized>::
 /// the second-level cache then holds what the walk reads first.
 /// @param states [B, H, segments - 1, Dk, Dv]
 /// @param normalizers [B, H, segments - 1, Dk]: the segments' sums of k_t; unused unless kNormalized
-template <class Shape, bool kNormalized, class Direction>
+template <class Shape, bool kNormalized, class Part, class Direction>
 __device__ __forceinline__ void compute_segment_state(const Bf16Arguments& a, const ChunkMaps& maps,
-                                                      const LaunchPlan& plan, const BlockPart<Shape>& part,
+                                                      const LaunchPlan& plan, const Part& part,
                                                       const Direction& direction, float* states, float* normalizers) {
   __shared__ Barrier full[kPipelineDepth], empty[kPipelineDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
@@ -140,9 +141,9 @@ __device__ __forceinline__ float2 row_sums(const float (&scores)[kSums]) {
 /// Kernel 3: walks a segment.
 /// @param load_start (S): loads the state that the segment starts from
 /// @param store_final (S): called after the last segment, stores the final state
-template <class Shape, bool kNormalized, class Direction, class LoadStart, class StoreFinal>
+template <class Shape, bool kNormalized, class Part, class Direction, class LoadStart, class StoreFinal>
 __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const ChunkMaps& maps, const LaunchPlan& plan,
-                                             const Normalizer& normalizer, const BlockPart<Shape>& part, int L,
+                                             const Normalizer& normalizer, const Part& part, int L,
                                              const Direction& direction, LoadStart load_start, StoreFinal store_final) {
   using Tiles = Tiles<Shape, kNormalized>;
   using Keys = KeySums<Shape::kDk>;
@@ -210,13 +211,18 @@ __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const Chunk
   } else if (group == 2) {
     decrease_registers<Registers::kLoads>();
     const int thread = int(threadIdx.x) % kWarpgroup;
-    if (thread == 0) {
+    if (thread < (Direction::kHasNeighbours ? 32 : 1)) {
       auto ring = Ring<kPipelineDepth>::producer();
       for (int t = begin; t < end; t += kChunk) {
         ring.wait(empty);
-        if constexpr (kNormalized) fence_async_proxy();  // K has been read by ordinary loads
-        full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
-        load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, direction.position(t), first_column);
+        if constexpr (Direction::kHasNeighbours) {
+          load_rows_of_sequence(tiles_of(ring.stage()), maps, full[ring.stage()], *direction.arrived, end - t, h, t,
+                                first_column);
+        } else {
+          if constexpr (kNormalized) fence_async_proxy();  // K has been read by ordinary loads
+          full[ring.stage()].arrive_expect(ChunkTiles<Shape>::kBytes);
+          load_chunk(tiles_of(ring.stage()), maps, full[ring.stage()], b, h, direction.position(t), first_column);
+        }
         ring.advance();
       }
     } else if (thread >= 32) {

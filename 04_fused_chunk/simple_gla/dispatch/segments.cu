@@ -34,35 +34,18 @@
 #include <cuda_runtime.h>
 
 #include "04_fused_chunk/simple_gla.hpp"
-#include "04_fused_chunk/simple_gla/dispatch/decay_to_end.cuh"
+#include "04_fused_chunk/simple_gla/dispatch/segment_walk.cuh"
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
-#include "04_fused_chunk/simple_gla/scalar_gate.cuh"
-#include "04_fused_chunk/simple_gla/walked_sums.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_part.cuh"
 #include "common/tile/carry.cuh"
-#include "common/tile/chunk_products.cuh"
-#include "common/tile/chunk_tiles.cuh"
-#include "common/tile/load_tile.cuh"
 #include "common/tile/select_shape.cuh"
-#include "common/tile/state.cuh"
-#include "common/tile/store_tile.cuh"
 
 namespace tutorial::simple_gla {
 namespace {
 
 using namespace tile;
-
-constexpr int kPipelineDepth = 2;           // chunks in shared memory
-constexpr int kPipelineDepthForStates = 3;  // the same, in kernel 1
-
-template <class Shape>
-constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
-                                     kChunk* kChunk * sizeof(__nv_bfloat16) + WalkedSums::kBytes;
-
-template <class Shape>
-constexpr int kBytesForStates = StateTiles<Shape>::kBytes + kChunk* int(sizeof(float));  // of a chunk, in kernel 1
 
 /// Kernel 1: for every segment but the last, what it makes of a state of zeros, and its decay. All chunks of these
 /// segments are whole. Grid (tiles of Dv of these segments, H, B).
@@ -71,90 +54,21 @@ template <class Shape>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
     segment_states_kernel(Bf16Arguments a, LaunchPlan plan, float* states, float* decays) {
   const BlockPart<Shape> part(extents_of(a), plan.length);
-  const auto memory_of = [](int n) {
-    return dynamic_shared<unsigned char>() + n % kPipelineDepthForStates * kBytesForStates<Shape>;
-  };
-  const auto tiles_of = [&](int n) { return StateTiles<Shape>(memory_of(n)); };
-  const auto g_after = [&](int n) { return reinterpret_cast<float*>(memory_of(n) + StateTiles<Shape>::kBytes); };
-  const int chunks = plan.length / kChunk;
-  const auto load = [&](int n) {
-    if (n < chunks) {
-      const StateTiles<Shape> tiles = tiles_of(n);
-      const int t = part.begin + n * kChunk, next = t + kChunk, batch = hide_from_compiler(part.b);
-      load_tile_async(tiles.K, a.k.row(batch, part.h, t), a.k.stride_l, kChunk, a.Dk);
-      load_tile_async(tiles.V, a.v.row(batch, part.h, t) + part.first_column, a.v.stride_l, kChunk, part.columns);
-      load_g_async(g_after(n), a.g.row(batch, part.h, next), a.g.stride_l, part.end - next);
-    }
-    cp_async_commit();  // near the end an empty group keeps the count right
-  };
-  load(0);
-  load(1);
-  typename Shape::State S = {};
-  double b_segment = 0;
-  ChunkSums sums(load_g(a, part.b, part.h, part.begin, part.end));
-  for (int n = 0; n < chunks; ++n) {
-    cp_async_wait<1>();
-    __syncthreads();
-    load(n + 2);
-    const DecayToEnd to_end(sums);
-    b_segment += sums.end;
-    sums = ChunkSums(g_of_lane(g_after(n)));
-    update_state<Shape>(S, tiles_of(n).K, tiles_of(n).V, to_end);
-  }
   const std::int64_t at = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
-  store_state<Shape>(states + at * a.Dk * a.Dv + part.first_column, S, a.Dv, a.Dk, part.columns);
-  if (part.first_column == 0 && threadIdx.x == 0) store_global(decays + at, exp2f(float(b_segment)));
+  compute_segment_state<Shape>(a, part, at, states, decays);
 }
 
 /// Kernel 3. Grid (tiles of Dv of all segments, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) walk_kernel(Bf16Arguments a, LaunchPlan plan) {
   const BlockPart<Shape> part(extents_of(a), plan.length);
-  const int b = part.b, h = part.h, begin = part.begin, end = part.end;
-  const int first_column = part.first_column, columns = part.columns;
-  auto* memory = dynamic_shared<unsigned char>();
-  const auto tiles_of = [&](int t) {
-    return ChunkTiles<Shape>(memory + t / kChunk % kPipelineDepth * ChunkTiles<Shape>::kBytes);
-  };
-  const typename Shape::ScoreTile P{
-      reinterpret_cast<__nv_bfloat16*>(memory + kPipelineDepth * ChunkTiles<Shape>::kBytes)};
-  const WalkedSums walked{reinterpret_cast<float*>(P.data + kChunk * kChunk)};
-
-  const auto load = [&](int t) {
-    const ChunkTiles<Shape> tiles = tiles_of(t);
-    const int rows = end - t, batch = hide_from_compiler(b);
-    load_tile_async(tiles.Q, a.q.row(batch, h, t), a.q.stride_l, rows, a.Dk);
-    load_tile_async(tiles.K, a.k.row(batch, h, t), a.k.stride_l, rows, a.Dk);
-    load_tile_async(tiles.V, a.v.row(batch, h, t) + first_column, a.v.stride_l, rows, columns);
-    load_g_async(walked.g_of(t + kChunk), a.g.row(batch, h, t + kChunk), a.g.stride_l, rows - kChunk);
-    cp_async_commit();
-  };
-  load(begin);
-  walked.add_up(a, b, h, begin, end);
-
-  typename Shape::State S;
-  part.load_start(S, a.initial_state, plan, extents_of(a));
-
-  for (int t = begin; t < end; t += kChunk) {
-    cp_async_wait<0>();
-    __syncthreads();
-    if (t + kChunk < end) load(t + kChunk);
-    const ChunkTiles<Shape> tiles = tiles_of(t);
-    const SharedSums sums = walked.sums_of(t);
-    typename Shape::Output O = {};
-    masked_scores<Shape>(P, tiles.Q, tiles.K, DecayedScores{sums, a.scale});
-    add_from_state<Shape>(O, tiles.Q, S);
-    decay_rows<Shape>(O, sums, a.scale);
-    walked.add_up(t + kChunk);
-    __syncthreads();
-    add_from_scores<Shape>(O, P, tiles.V);
-    update_state<Shape>(S, tiles.K, tiles.V, DecaysToEnd(sums));
-    store_output<Shape>(a.o.row(hide_from_compiler(b), h, t) + first_column, a.o.stride_l, end - t, columns, O, tiles.V,
-                        1.0f);
-  }
-  if (end == a.L && a.final_state.data) {
-    store_state<Shape>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk, columns);
-  }
+  walk_segment<Shape>(
+      a, part, [&](typename Shape::State& S) { part.load_start(S, a.initial_state, plan, extents_of(a)); },
+      [&](typename Shape::State& S) {
+        if (part.end < a.L || !a.final_state.data) return;
+        store_state<Shape>(a.final_state.row(part.b, part.h, 0) + part.first_column, S, a.final_state.stride_l, a.Dk,
+                           part.columns);
+      });
 }
 
 }  // namespace

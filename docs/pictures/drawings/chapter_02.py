@@ -704,6 +704,58 @@ def z_as_key() -> Picture:
     return p
 
 
+def packed_sequences() -> Picture:
+    p = Picture(
+        "packed_sequences", 760, 330, "Padding and packing",
+        "On the left a padded batch: four sequences of 37, 0, 92 and 4 positions as rows of 92, most of which is padding. On "
+        "the right the same sequences one behind the other, with cu_seqlens 0, 37, 37, 129, 133 below their borders. They are "
+        "cut into segments of at most 64 positions: sequence 0 is one, sequence 2 is two, sequence 3 is one. Below them the "
+        "order of their blocks: first the full segment that another one follows, then the ends of all sequences, the longest "
+        "first. A state passes from the first segment of sequence 2 to its second, and from no sequence to the next.",
+    )  # fmt: skip
+    lengths, kinds, unit = [37, 0, 92, 4], ["a", "b", "c", "d"], 2.1
+    p.text(20, 30, "padded: 4 x 92 positions", "bold")
+    for n, (length, kind) in enumerate(zip(lengths, kinds)):
+        y = 50 + 34 * n
+        p.box(20, y, 92 * unit, 24, "paper", 0)
+        if length:
+            p.box(20, y, length * unit, 24, kind, 0)
+        p.text(28 + 92 * unit, y + 16, f"sequence {n}", "small")
+    x0, unit = 340, 3
+    p.text(x0, 30, "packed: 133 positions", "bold")
+    offsets = [sum(lengths[:n]) for n in range(5)]
+    for n, (length, kind) in enumerate(zip(lengths, kinds)):
+        if length:
+            p.box(x0 + offsets[n] * unit, 84, length * unit, 24, kind, 0)
+    cut = x0 + (37 + 64) * unit
+    p.line(cut, 78, cut, 114)
+    p.lines(x0 + 18 * unit, 100, ["0"], "middle bold")
+    p.lines(x0 + (37 + 32) * unit, 100, ["2"], "middle bold")
+    p.lines(x0 + (37 + 78) * unit, 100, ["2"], "middle bold")
+    p.lines(x0 + 131 * unit, 100, ["3"], "middle bold")
+    for offset, shift in ((0, 0), (37, 0), (129, -10), (133, 10)):
+        p.line(x0 + offset * unit, 108, x0 + offset * unit, 118)
+        p.text(x0 + offset * unit + shift, 134, str(offset), "middle small mono")
+    p.text(x0, 158, "cu_seqlens: 0, 37, 37, 129, 133; sequence 1 is empty", "small")
+    p.arrow((cut - 40, 76), (cut - 40, 58), (cut + 40, 58), (cut + 40, 76))
+    p.text(cut, 52, "state", "middle small")
+    p.text(20, 222, "blocks, in the order of their start:", "bold")
+    x = 20
+    for width, kind, words in (
+        (64, "c", "first 64 of 2"),
+        (37, "a", "sequence 0"),
+        (28, "c", "last 28 of 2"),
+        (4, "d", "3"),
+        (0, "b", "1"),
+    ):
+        wide = max(width * 3, 8)
+        p.box(x, 240, wide, 24, kind if width else "line", 0)
+        p.lines(x + (wide / 2 if width > 20 else 4), 284, [words], "middle small")
+        x += wide + (40 if width in (28, 4) else 14)
+    p.lines(20, 312, ["full segments that another one follows; then the ends of all sequences, the longest first"], "small")
+    return p
+
+
 DRAWINGS = (
     chunks,
     chunk_backward,
@@ -726,4 +778,5 @@ DRAWINGS = (
     queued_products,
     gradient_walks,
     z_as_key,
+    packed_sequences,
 )

@@ -1,0 +1,55 @@
+#pragma once
+/// @file
+/// Packed sequences one after the other, each as a problem of its own: for what no kernel on packed sequences supports.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "common/device/error.hpp"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/stream.hpp"
+#include "common/packed_sequences.hpp"
+
+namespace tutorial::tile {
+namespace {
+
+inline constexpr int kHandOnThreads = 256, kHeadsAtOnce = 1024;
+
+/// Hands the initial states of empty sequences on. Grid (N, heads at a time).
+/// @param p q, k, v and o are not used
+template <class Arguments>
+__global__ void __launch_bounds__(kHandOnThreads) hand_on_kernel(PackedSequences<Arguments> p) {
+  const Arguments& a = p.all;
+  const int n = int(blockIdx.x);
+  if (load_global(p.cu_seqlens + n) < load_global(p.cu_seqlens + n + 1)) return;
+  for (int h = int(blockIdx.y); h < a.H; h += int(gridDim.y)) {
+    for (int i = int(threadIdx.x); i < a.Dk * a.Dv; i += kHandOnThreads) {
+      const int d = i / a.Dv, j = i % a.Dv;
+      const float* from = a.initial_state.data ? a.initial_state.row(n, h, d) + j : nullptr;
+      store_global(a.final_state.row(n, h, d) + j, from ? load_global(from) : 0.0f);
+    }
+  }
+}
+
+/// Calls f with the arguments of each sequence that is not empty, and starts a kernel for the others. The host waits for
+/// `cu_seqlens`, which a CUDA graph that is being captured refuses.
+/// @throws CudaError if a copy or a launch is refused
+template <class Arguments, class F>
+void for_each_sequence(const PackedSequences<Arguments>& p, F f) {
+  std::vector<std::int32_t> offsets(std::size_t(p.N) + 1);
+  check(cudaMemcpyAsync(offsets.data(), p.cu_seqlens, offsets.size() * sizeof(std::int32_t), cudaMemcpyDeviceToHost,
+                        current_stream()));
+  check(cudaStreamSynchronize(current_stream()));
+  for (int n = 0; n < p.N; ++n) {
+    const int length = offsets[std::size_t(n) + 1] - offsets[std::size_t(n)];
+    if (length > 0) f(sequence_of(p.all, n, offsets[std::size_t(n)], length));
+  }
+  const dim3 grid(unsigned(p.N), unsigned(std::min(p.all.H, kHeadsAtOnce)));
+  if (p.all.final_state.data) launch(hand_on_kernel<Arguments>, {grid, kHandOnThreads}, p);
+}
+
+}  // namespace
+}  // namespace tutorial::tile
