@@ -493,11 +493,11 @@ void add_short_convolution(Chapter& chapter) {
               .run = dispatch<__nv_bfloat16>,
               .idea = "the last W inputs in registers: one pass over memory",
               .unsupported = dispatch_unsupported<__nv_bfloat16>})
-      .variant({.name = "in_fp32",
-                .processor = Processor::gpu,
-                .run = dispatch<float>,
-                .idea = "the same in fp32",
-                .unsupported = dispatch_unsupported<float>});
+      .stage({.name = "in_fp32",
+              .processor = Processor::gpu,
+              .run = dispatch<float>,
+              .idea = "the same in fp32",
+              .unsupported = dispatch_unsupported<float>});
   chapter.add(backward_definition())
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
@@ -506,12 +506,12 @@ void add_short_convolution(Chapter& chapter) {
               .idea = "windows of u and dy in registers, then the sums of all runs",
               .unsupported = dispatch_backward_unsupported<__nv_bfloat16>,
               .memory = dispatch_backward_memory<__nv_bfloat16>})
-      .variant({.name = "in_fp32",
-                .processor = Processor::gpu,
-                .run = dispatch_backward<float>,
-                .idea = "the same in fp32",
-                .unsupported = dispatch_backward_unsupported<float>,
-                .memory = dispatch_backward_memory<float>});
+      .stage({.name = "in_fp32",
+              .processor = Processor::gpu,
+              .run = dispatch_backward<float>,
+              .idea = "the same in fp32",
+              .unsupported = dispatch_backward_unsupported<float>,
+              .memory = dispatch_backward_memory<float>});
 }
 
 }  // namespace

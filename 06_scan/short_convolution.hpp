@@ -7,7 +7,7 @@
 ///
 /// Each channel d has W numbers of its own; the last of them belongs to the position at hand. What comes before position
 /// 0 is initial_state, whose row W + t is position t < 0, or zeros. final_state is the same for whatever comes next: the
-/// last W positions. (Row 0 of a state is never used: layers keep it, too.)
+/// last W positions. They must not be the same memory. (Row 0 of a state is never used: layers keep it, too.)
 ///
 ///     du_td = sum_{j<W} kernel_dj dy_{t+W-1-j, d},    dkernel_dj = sum over b and t of dy_td u_{t-W+1+j, d}
 ///

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// The channels that a thread computes, and where it works. Neighbouring lanes have neighbouring channels, so that a warp
-/// reads whole rows of 128 bytes.
+/// reads 128 bytes of a row that lie side by side.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -73,15 +73,15 @@ inline std::int64_t blocks_of(int B, int L, int D, int channels, int run) {
   return std::int64_t(B) * pieces_of(L, run) * pieces_of(D, kThreads * channels);
 }
 
-/// The kernels of the thread's channels, with zeros before them up to kWidth.
+/// The filters of the thread's channels, in the last W places.
 template <int kWidth, int kChannels>
-__device__ __forceinline__ void load_kernels(float (&kernel)[kWidth][kChannels], const float* from, int d, int W) {
+__device__ __forceinline__ void load_filters(float (&filter)[kWidth][kChannels], const float* from, int d, int W) {
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
       const int at = j - (kWidth - W);
-      kernel[j][c] = at >= 0 ? load_global(&from[std::int64_t(d + c) * W + at]) : 0;
+      filter[j][c] = at >= 0 ? load_global(&from[std::int64_t(d + c) * W + at]) : 0;
     }
   }
 }

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "06_scan/test/stages.hpp"
@@ -96,6 +98,25 @@ TEST(ShortConvolutionTest, TwoCallsAreOne) {
           std::ranges::equal(all.at("final_state").elements<float>(), second.at("final_state").elements<float>()));
     }
   }
+}
+
+/// What is not finite reaches no further than W positions, in both directions.
+TEST(ShortConvolutionTest, NotFiniteStaysInTheWindow) {
+  constexpr std::int64_t L = 24, at = 9, W = 3;
+  const auto expect_finite = [&](const char* form, const char* input, const char* output, std::int64_t first) {
+    const Operator& definition = find_operator("short_convolution", form);
+    Problem problem = drawn_problem(form, 1, L, 1, W);
+    problem.inputs.at(input).elements<float>()[at] = std::numeric_limits<float>::infinity();
+    for (const Stage& stage : definition.stages()) {
+      const Outputs outputs = evaluate(definition, stage, problem);
+      const auto result = outputs.at(output).elements<float>();
+      for (std::int64_t t = 0; t < L; ++t) {
+        EXPECT_EQ(std::isfinite(result[std::size_t(t)]), t < first || t >= first + W) << stage.name << " " << t;
+      }
+    }
+  };
+  expect_finite("", "u", "y", at);
+  expect_finite("backward", "dy", "du", at - W + 1);
 }
 
 TEST(ShortConvolutionTest, Refuses) {

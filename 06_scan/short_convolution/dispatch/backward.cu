@@ -47,10 +47,10 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(BackwardArguments<T
   const Place<kChannels> place(a.L, a.D, kRun);
   if (!place.exists) return;
   const int b = place.b, d = place.d;
-  float kernel[kWidth][kChannels], sum[kWidth][kChannels] = {};
+  float filter[kWidth][kChannels], sum[kWidth][kChannels] = {};
   // Of eight positions: u from kWidth - 1 before the first, dy up to kWidth - 1 behind the last.
   float u[kWidth - 1 + kAtOnce][kChannels], dy[kAtOnce + kWidth - 1][kChannels];
-  load_kernels(kernel, a.kernel, d, a.W);
+  load_filters(filter, a.kernel, d, a.W);
   // What a position t gets: the products with dy, and from the final state.
   const auto gradient = [&](float(&du)[kChannels], const float(*after)[kChannels], int t) {
 #pragma unroll
@@ -58,7 +58,9 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(BackwardArguments<T
       const int row = t - (a.L - a.W);
       du[c] = a.dfinal_state.data && row >= 0 ? load_global(a.dfinal_state.row(b, 0, row) + d + c) : 0;
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) du[c] += kernel[kWidth - 1 - i][c] * after[i][c];
+      for (int i = 0; i < kWidth; ++i) {
+        if (i < a.W) du[c] += filter[kWidth - 1 - i][c] * after[i][c];
+      }
     }
   };
 #pragma unroll
@@ -152,6 +154,7 @@ template void dispatch_backward(const Bf16BackwardArguments&);
 template <class T>
 std::string dispatch_backward_unsupported(const BackwardArguments<T>& a) {
   if (a.W > kMaxWidth) return "W > 8: the windows are held in registers";
+  if (a.L > INT_MAX - kRun) return "L > 2^31 - 1 - a run: positions are counted in int";
   if (blocks_of(a.B, a.L, a.D, 1, kRun) > INT_MAX) return "more than 2^31 - 1 blocks: the grid";
   return "";
 }

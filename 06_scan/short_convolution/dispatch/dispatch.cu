@@ -2,8 +2,8 @@
 /// `dispatch`: a short convolution is a window that moves over the positions.
 ///
 /// Idea: a thread walks a run of positions of its channels and holds the last W inputs in registers. So each input is
-/// read once, but for W - 1 before each run. Nothing goes through shared memory, since no two threads want the same
-/// numbers. The inputs of eight positions are requested before the first of them is used.
+/// read once, but for W - 1 before each run. Nothing goes through shared memory, since two threads share no more than
+/// these. The inputs of eight positions are requested before the first of them is used.
 ///
 ///     in registers, W = 4:   u_t-3  u_t-2  u_t-1 | u_t  u_t+1  ...  u_t+7
 ///                            \_____ y_t _______________/
@@ -12,8 +12,8 @@
 /// Thread mapping: one thread per channel, or per two channels of bf16, and run of 32 positions; a block has 128 threads
 /// with neighbouring channels.
 /// Resources: no shared memory.
-/// Work: W multiply-adds per element, or 4 or 8 if W is smaller: a kernel is filled up with zeros.
-/// Bytes: u and y once, and 3 of 32 positions of u once more, from the second-level cache.
+/// Work: W multiply-adds per element.
+/// Bytes: u and y once; for each 32 positions 3 of u once more, and the filter, both from the second-level cache.
 /// Bound by: memory.
 /// Requires: W <= 8.
 /// Weakness: what layers do next, SiLU and the norm of q and k, is a pass over memory of its own.
@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(kThreads) short_convolution_kernel(Arguments<T
   const Place<kChannels> place(a.L, a.D, kRun);
   if (!place.exists) return;
   const int b = place.b, d = place.d;
-  float kernel[kWidth][kChannels], window[kWidth - 1 + kAtOnce][kChannels];
-  load_kernels(kernel, a.kernel, d, a.W);
+  float filter[kWidth][kChannels], window[kWidth - 1 + kAtOnce][kChannels];
+  load_filters(filter, a.kernel, d, a.W);
 #pragma unroll
   for (int i = 0; i < kWidth - 1; ++i) {
     load_input(window[i], a.u, a.initial_state, b, place.begin - (kWidth - 1) + i, d, a.W);
@@ -57,8 +57,9 @@ __global__ void __launch_bounds__(kThreads) short_convolution_kernel(Arguments<T
       float y[kChannels] = {};
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
+        if (j < kWidth - a.W) continue;  // zero times what is not finite would not be zero
 #pragma unroll
-        for (int c = 0; c < kChannels; ++c) y[c] += kernel[j][c] * window[i + j][c];
+        for (int c = 0; c < kChannels; ++c) y[c] += filter[j][c] * window[i + j][c];
       }
       store(a.y.row(b, 0, first + i) + d, y);
     }
@@ -100,6 +101,7 @@ template void dispatch(const Bf16Arguments&);
 template <class T>
 std::string dispatch_unsupported(const Arguments<T>& a) {
   if (a.W > kMaxWidth) return "W > 8: the window is held in registers";
+  if (a.L > INT_MAX - kRun) return "L > 2^31 - 1 - a run: positions are counted in int";
   if (blocks_of(a.B, a.L, a.D, 1, kRun) > INT_MAX) return "more than 2^31 - 1 blocks: the grid";
   return "";
 }
