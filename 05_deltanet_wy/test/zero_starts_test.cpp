@@ -167,7 +167,9 @@ TEST(ZeroStartsDispatchTest, FewHeadsAreCut) {
   EXPECT_EQ(of_gated(4, 8, 16384), "clusters of three blocks");
   EXPECT_EQ(of_gated(1, 8, 16384), "8 segments from zeros, or walks of 8 segments");
   EXPECT_EQ(of_gated(1, 1, 65536), "64 segments from zeros, or walks of 41 segments");
-  EXPECT_EQ(of_gated(2, 64, 8192), "clusters of two blocks");
+  EXPECT_EQ(of_gated(2, 64, 8192), "two chains per block");
+  EXPECT_EQ(of_gated(8, 32, 2048), "two chains per block");
+  EXPECT_EQ(of_gated(1, 48, 8192), "clusters of two blocks");
   EXPECT_EQ(of_gated(1, 32, 8192), "clusters of three blocks");
 }
 
