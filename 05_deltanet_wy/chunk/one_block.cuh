@@ -185,7 +185,7 @@ __device__ __forceinline__ void load_pairs(const typename Decays::Arguments& a, 
       load_panels(memory.Q(ring.stage()), maps.q, full, {.position = t, .head = h, .batch = b});
     }
     if constexpr (Decays::kExist) {
-      source.put(a, t, memory.decays(ring.stage()));
+      source.put(memory.decays(ring.stage()));
       __syncwarp();
       if (lane_index() == 0) full.arrive();
     }

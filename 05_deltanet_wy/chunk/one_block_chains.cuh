@@ -5,16 +5,22 @@
 ///
 /// What a chain does with decays is a type, `Decays::Chain`:
 ///
-///     begin()             a chunk begins, and its decays are there
-///     round()             s = S, rounded; before that, S times its decay
+///     begin()             a chunk begins, and its decays are there; returns whether it is strong, or the next one is
+///     multiply_state()    S times what it takes before the chunk
 ///     load_values()       the sums of the residual begin with -V, times decays
-///     finish_residual()   of K S - V
-///     finish_output()     of Q S
-///     finish_values()     of v_new, on its way into the state, where is_strong(). Otherwise v_new is that of P v_new, too
 ///     output_factors()    what outputs are multiplied by: a number, or a function as put_output() takes it
 ///     end()               the state after the last chunk
+///
+/// Strong chunks need more. They, and those before them, have code of their own, out of the way of the others:
+///
+///     keep()              S times its decay, after S has been rounded
+///     finish_residual()   of K S - V
+///     finish_output()     of Q S
+///     finish_values()     of v_new on its way into the state. Otherwise it is the same v_new as that of P v_new
 
 #include <cuda_runtime.h>
+
+#include <type_traits>
 
 #include "05_deltanet_wy/chunk/one_block.cuh"
 #include "05_deltanet_wy/chunk/split_triangle.cuh"
@@ -56,9 +62,10 @@ __device__ __forceinline__ void walk_chain(const typename Decays::Arguments& a,
     start_scores(Q_K, memory.Q(pair_ring.stage()), memory.K(pair_ring.stage()));
     wgmma_commit();
   };
-  const auto put_scores = [&] {
+  /// @param may_be_strong std::true_type or std::false_type: what the chunk of these scores may be
+  const auto put_scores = [&](auto may_be_strong) {
     P_ring.wait(barriers.matrices_empty);
-    if constexpr (Decays::kExist) Decays::multiply_pairs(Q_K, memory.decays(pair_ring.stage()));
+    if constexpr (may_be_strong.value) Decays::multiply_pairs(Q_K, memory.decays(pair_ring.stage()));
     store_masked_scores(memory.matrices(P_ring.stage()).P, Q_K);
     fence_async_proxy();
     __syncwarp();
@@ -67,33 +74,31 @@ __device__ __forceinline__ void walk_chain(const typename Decays::Arguments& a,
   if (chain == 0) {
     start_queries();
     wgmma_wait<0>(Q_K);
-    put_scores();
+    put_scores(std::bool_constant<Decays::kExist>());
   }
   bool has_scores = chain == 1;  // this chain computes P of the next chunk
-  for (int t = 0; t < a.L; t += kChunk) {
-    pair_ring.advance();
-    P_ring.advance();
+  const auto walk = [&](int t, auto may_be_strong) {
     RoundedState<Shape::kDk> s;
     WarpgroupColumns sums;  // the residual, later the outputs: two arrays would take 32 more registers
     WarpgroupColumns v_new;
     WarpgroupFragments factor;
-    ring.wait(barriers.full);
-    decays.begin(memory.decays(ring.stage()));
-    decays.template round<Shape::kDk>(s, S);
     v_ring.wait(barriers.v_full);
     const ValuePanel V = memory.V(v_ring.stage(), chain);
     decays.load_values(sums, V, unit);
+    decays.multiply_state(S);
+    round_state<Shape::kDk>(s, S);
+    if constexpr (may_be_strong.value) decays.keep(S);
     wgmma_fence(sums, s);
     start_residual<Shape::kDk>(sums, s, memory.K(ring.stage()));
     wgmma_commit();
     wgmma_wait<0>(sums);
-    decays.finish_residual(sums, V, unit);
+    if constexpr (may_be_strong.value) decays.finish_residual(sums, V, unit);
     round_columns(factor, sums);
     wgmma_fence(sums, s, factor);
     start_output_from_state<Shape::kDk>(sums, s, memory.Q(ring.stage()));
     wgmma_commit();
     wgmma_wait<0>(sums);
-    decays.finish_output(sums);
+    if constexpr (may_be_strong.value) decays.finish_output(sums);
     const ChunkMatrices matrices = memory.matrices(matrix_ring.stage());
     matrix_ring.wait(barriers.T_full);
     wgmma_fence(v_new, factor);
@@ -102,27 +107,30 @@ __device__ __forceinline__ void walk_chain(const typename Decays::Arguments& a,
     wgmma_wait<0>(v_new);
     round_columns(factor, v_new);
     matrix_ring.wait(barriers.P_full);
-    wgmma_fence(sums, factor);
-    start_output_from_values(sums, factor, matrices.P);
-    wgmma_commit();  // a strong chunk waits for it
-    if (decays.is_strong()) {
+    if constexpr (may_be_strong.value) {
+      wgmma_fence(sums, factor);
+      start_output_from_values(sums, factor, matrices.P);
+      wgmma_commit();
       wgmma_wait<0>(sums);
       decays.finish_values(v_new);
       round_columns(factor, v_new);
+      wgmma_fence(S, factor);
+      start_state_update<Shape::kDk>(S, factor, memory.K(ring.stage()));
+      wgmma_commit();
+    } else {
+      wgmma_fence(S, sums, factor);
+      start_state_update<Shape::kDk>(S, factor, memory.K(ring.stage()));
+      start_output_from_values(sums, factor, matrices.P);
+      wgmma_commit();
     }
-    wgmma_fence(S, factor);
-    start_state_update<Shape::kDk>(S, factor, memory.K(ring.stage()));
-    wgmma_commit();
     if (has_scores && t + kChunk < a.L) {
       start_queries();
       wgmma_wait<0>(S, sums, Q_K);
-      put_scores();
+      put_scores(may_be_strong);
     } else {
       wgmma_wait<0>(S, sums);
     }
-    has_scores = !has_scores;
     if (lane_index() == 0) barriers.matrices_empty[matrix_ring.stage()].arrive();
-    matrix_ring.advance();
     __syncwarp();  // all lanes have read their part of V
     put_output(V, sums, decays.output_factors(a.scale), unit);
     fence_async_proxy();
@@ -131,6 +139,18 @@ __device__ __forceinline__ void walk_chain(const typename Decays::Arguments& a,
       barriers.output_full[v_ring.stage()].arrive();
       barriers.empty[ring.stage()].arrive();
     }
+  };
+  for (int t = 0; t < a.L; t += kChunk) {
+    pair_ring.advance();
+    P_ring.advance();
+    ring.wait(barriers.full);
+    if (decays.begin(memory.decays(ring.stage()))) {
+      walk(t, std::bool_constant<Decays::kExist>());
+    } else {
+      walk(t, std::false_type());
+    }
+    has_scores = !has_scores;
+    matrix_ring.advance();
     v_ring.advance();
     ring.advance();
   }

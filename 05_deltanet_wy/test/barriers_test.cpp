@@ -33,10 +33,9 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "three_blocks", "05_deltanet_wy/delta_rule/12_three_blocks.cu", 64, 64, 850, "", "", "output_empty"},
     {"delta_rule", "three_blocks", "05_deltanet_wy/chunk/pass_matrices_on.cuh", 64, 64, 850},
     // When a chain comes to its wait for Q and K, others have waited for the same tiles: the warps that compute T, and
-    // the chain that computed P. There are no strong chunks, for which the outputs have a commit of their own, and no
-    // decays.
+    // the chain that computed P. There are no strong chunks, and no decays.
     {"delta_rule", "one_block", "05_deltanet_wy/chunk/one_block_chains.cuh", 64, 64, 450, "", "",
-     "^    ring.wait\\(barriers.full\\)|^    wgmma_commit|^      wgmma_wait<0>\\(sums\\)"},
+     "^    ring.wait\\(barriers.full\\)|^      wgmma_(fence\\((sums|S), factor|commit|wait<0>\\(sums\\))"},
     {"delta_rule", "one_block", "05_deltanet_wy/chunk/one_block.cuh", 64, 64, 450, "", "",
      "^      if \\(lane_index\\(\\) == 0\\) full.arrive"},
     // Two segments of five chunks, then seven segments.
@@ -83,7 +82,7 @@ constexpr KernelWithBarriers kKernels[] = {
     // No chunk is strong with the gates that are drawn. Then with strong ones, but so few chunks that nothing lies where
     // something else was.
     {"gated_delta_rule", "one_block", "05_deltanet_wy/chunk/one_block_chains.cuh", 64, 64, 450, "", "",
-     "^    ring.wait\\(barriers.full\\)|^    wgmma_commit|^      wgmma_wait<0>\\(sums\\)"},
+     "^    ring.wait\\(barriers.full\\)|^      wgmma_(fence\\((sums|S), factor|commit|wait<0>\\(sums\\))"},
     {"gated_delta_rule", "one_block", "05_deltanet_wy/chunk/one_block_chains.cuh", 64, 64, 0, "", "",
      "^    ring.wait\\(barriers.full\\)|empty", "golden/gated_delta_rule_strong.safetensors"},
     {"gated_delta_rule", "one_block", "05_deltanet_wy/chunk/one_block.cuh", 64, 64, 450},

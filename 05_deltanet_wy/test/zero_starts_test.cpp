@@ -194,6 +194,9 @@ TEST(ZeroStartsDispatchTest, FewHeadsAreCut) {
   EXPECT_EQ(of_gated(2, 64, 8192), "two chains per block");
   EXPECT_EQ(of_gated(8, 32, 2048), "two chains per block");
   EXPECT_EQ(of_gated(1, 48, 8192), "clusters of two blocks");
+  EXPECT_EQ(of_gated(1, 72, 4096), "clusters of three blocks");
+  EXPECT_EQ(of_gated(1, 100, 4096), "two chains per block");
+  EXPECT_EQ(of_gated(3, 64, 2048), "clusters of two blocks");
   EXPECT_EQ(of_gated(1, 32, 8192), "clusters of three blocks");
 }
 

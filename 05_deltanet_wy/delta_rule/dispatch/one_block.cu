@@ -59,26 +59,29 @@ struct NoDecays {
   static constexpr bool kExist = false;
   static constexpr int kBytes = 0;
 
+  static __device__ __forceinline__ void multiply_pairs(tile::WarpgroupScores&, const float*) {}
+
   struct Source {
     __device__ __forceinline__ explicit Source(const Bf16Arguments&) {}
   };
 
   struct Chain {
-    __device__ __forceinline__ void begin(const float*) {}
-    template <int kDk>
-    __device__ __forceinline__ void round(tile::RoundedState<kDk>& s, const tile::WarpgroupState<kDk>& S) const {
-      tile::round_state<kDk>(s, S);
-    }
+    static constexpr __device__ bool begin(const float*) { return false; }
+    template <int kSums>
+    __device__ __forceinline__ void multiply_state(float (&)[kSums]) const {}
     __device__ __forceinline__ void load_values(WarpgroupColumns& sums, const ValuePanel& V, int unit) const {
       load_signed_values(sums, V, unit, kMinus);
     }
-    __device__ __forceinline__ void finish_residual(WarpgroupColumns&, const ValuePanel&, int) const {}
-    __device__ __forceinline__ void finish_output(WarpgroupColumns&) const {}
-    __device__ __forceinline__ void finish_values(WarpgroupColumns&) const {}
     __device__ __forceinline__ float output_factors(float scale) const { return scale; }
     template <int kSums>
     __device__ __forceinline__ void end(float (&)[kSums]) const {}
-    static constexpr __device__ bool is_strong() { return false; }
+
+    // No chunk is strong.
+    template <int kSums>
+    __device__ __forceinline__ void keep(float (&)[kSums]) const {}
+    __device__ __forceinline__ void finish_residual(WarpgroupColumns&, const ValuePanel&, int) const {}
+    __device__ __forceinline__ void finish_output(WarpgroupColumns&) const {}
+    __device__ __forceinline__ void finish_values(WarpgroupColumns&) const {}
   };
 };
 

@@ -62,8 +62,8 @@ constexpr float kStrong = -100;  // of a chunk's sum to base 2: a chunk with les
 struct Decays {
   float before;           ///< from S after the chunk before to that with which this one begins
   float after;            ///< from S with which this chunk ends to the true one
-  float whole;            ///< strong: exp(b_e)
-  float is_strong;        ///< 0 or 1
+  int is_strong;          ///< 0 or 1
+  int may_be_strong;      ///< 0 if neither this chunk nor the next one is
   float values[kChunk];   ///< what V is multiplied by, with the opposite sign; strong: 0
   float outputs[kChunk];  ///< what outputs are multiplied by; strong: scale
   float b[kChunk];        ///< to base 2
@@ -95,70 +95,97 @@ struct Decays {
   }
 };
 
-/// A warp computes the decays of one chunk after the other, and loads the gates one chunk ahead.
+/// A warp computes the decays of one chunk after the other. It knows the sums of the next chunk, too, and loads the gates
+/// after those.
 class Decays::Source {
  public:
-  __device__ __forceinline__ explicit Source(const Bf16Arguments& a) { load(a, 0); }
+  __device__ __forceinline__ explicit Source(const Bf16Arguments& a)
+      : g_(a.g.row(int(blockIdx.z), int(blockIdx.y), Gates::position())),
+        stride_(a.g.stride_l),
+        left_(a.L),
+        scale_(a.scale) {
+    load();
+    b_ = gates_.sums();
+    load();
+  }
 
-  /// Stores those of the chunk from position t on.
-  __device__ __forceinline__ void put(const Bf16Arguments& a, int t, float* memory) {
+  /// Stores those of the next chunk.
+  __device__ __forceinline__ void put(float* memory) {
     Decays& decays = *reinterpret_cast<Decays*>(memory);
-    const Gates b = gates_.sums();
-    load(a, t + kChunk);
+    const Gates b = b_;
+    b_ = gates_.sums();
+    load();
     const int lane = int(lane_index());
-    const float end = __shfl_sync(kAllLanes, b.second, 31);
+    const float end = __shfl_sync(kAllLanes, b.second, 31), end_of_next = __shfl_sync(kAllLanes, b_.second, 31);
     const bool is_strong = end < kStrong;
-    const float anchor = is_strong ? 0 : end / 2;
+    // The one before, as long as it is near enough: then S stays as it is.
+    const float anchor = is_strong ? 0 : end + after_ >= kStrong / 2 ? -after_ : end / 2;
     const auto store = [&](float* row, float first, float second) {
       reinterpret_cast<float2*>(row)[lane] = make_float2(first, second);
     };
-    store(decays.values, is_strong ? 0 : -ex2(anchor - b.first), is_strong ? 0 : -ex2(anchor - b.second));
-    store(decays.outputs, is_strong ? a.scale : a.scale * ex2(b.first - anchor),
-          is_strong ? a.scale : a.scale * ex2(b.second - anchor));
-    store(decays.b, b.first, b.second);
-    const float left = is_strong ? 0 : end - anchor;
+    const float first = is_strong ? 0 : b.first - anchor, second = is_strong ? 0 : b.second - anchor;
+    store(decays.outputs, scale_ * ex2(first), scale_ * ex2(second));
+    store(decays.values, is_strong ? 0 : -ex2(-first), is_strong ? 0 : -ex2(-second));
+    if (is_strong) store(decays.b, b.first, b.second);
+    const float after = is_strong ? 0 : end - anchor;
     if (lane == 0) {
-      decays.before = ex2(left_ + anchor);
-      decays.after = ex2(left);
-      decays.whole = ex2(end);
+      decays.before = ex2(after_ + anchor);
+      decays.after = ex2(after);
       decays.is_strong = is_strong;
+      decays.may_be_strong = is_strong || end_of_next < kStrong;
     }
-    left_ = left;
+    after_ = after;
   }
 
  private:
-  __device__ __forceinline__ void load(const Bf16Arguments& a, int t) {
-    gates_.load(a.g.row(int(blockIdx.z), int(blockIdx.y), t + Gates::position()), a.g.stride_l, a.L - t);
+  __device__ __forceinline__ void load() {
+    gates_.load(g_, stride_, left_);
+    g_ += kChunk * stride_;
+    left_ -= kChunk;
   }
 
-  Gates gates_;
-  float left_ = 0;  // from the state with which the chunk before ends to the true one, to base 2
+  const float* g_;
+  std::int64_t stride_;
+  int left_;
+  float scale_;
+  Gates b_, gates_;
+  float after_ = 0;  // from the state with which the chunk before ends to the true one, to base 2
 };
 
 /// A chain's part.
 class Decays::Chain {
  public:
-  __device__ __forceinline__ void begin(const float* memory) {
+  __device__ __forceinline__ bool begin(const float* memory) {
     of_chunk_ = &at(memory);
-    after_ = of_chunk_->after;
-    // The shuffle tells the compiler that it is the same in all lanes.
-    is_strong_ = __shfl_sync(kAllLanes, of_chunk_->is_strong, 0) != 0;
+    return of_chunk_->may_be_strong != 0;
   }
-  __device__ __forceinline__ bool is_strong() const { return is_strong_; }
-
-  template <int kDk>
-  __device__ __forceinline__ void round(tile::RoundedState<kDk>& s, tile::WarpgroupState<kDk>& S) const {
-    multiply(S, of_chunk_->before);
-    tile::round_state<kDk>(s, S);
-    if (is_strong_) multiply(S, of_chunk_->whole);
+  template <int kSums>
+  __device__ __forceinline__ void multiply_state(float (&S)[kSums]) {
+    after_ = of_chunk_->after;
+    if (of_chunk_->before != 1) multiply(S, of_chunk_->before);
   }
   __device__ __forceinline__ void load_values(WarpgroupColumns& sums, const ValuePanel& V, int unit) const {
     load_signed_values(sums, V, unit, kPlus);
     decay_columns(sums, of_chunk_->values);
   }
-  /// Strong: diag(exp(b)) K S - V.
+  /// With scale.
+  __device__ __forceinline__ auto output_factors(float) const {
+    return [factors = of_chunk_->outputs](int t) { return *reinterpret_cast<const float2*>(factors + t); };
+  }
+  template <int kSums>
+  __device__ __forceinline__ void end(float (&S)[kSums]) const {
+    multiply(S, after_);
+  }
+
+  // Of strong chunks. They do nothing for others.
+
+  template <int kSums>
+  __device__ __forceinline__ void keep(float (&S)[kSums]) const {
+    if (is_strong()) multiply(S, ex2(of_chunk_->b[kChunk - 1]));
+  }
+  /// diag(exp(b)) K S - V.
   __device__ __forceinline__ void finish_residual(WarpgroupColumns& sums, const ValuePanel& V, int unit) const {
-    if (!is_strong_) return;
+    if (!is_strong()) return;
     finish_output(sums);
 #pragma unroll
     for (int t = 0; t < kChunk; t += 16) {
@@ -172,25 +199,22 @@ class Decays::Chain {
       }
     }
   }
-  /// Strong: diag(exp(b)) Q S.
+  /// diag(exp(b)) Q S.
   __device__ __forceinline__ void finish_output(WarpgroupColumns& sums) const {
-    if (is_strong_) multiply_columns(sums, [](float b) { return ex2(b); });
+    if (is_strong()) multiply_columns(sums, [](float b) { return ex2(b); });
   }
-  /// Strong: diag(exp(b_e - b)) v_new.
+  /// diag(exp(b_e - b)) v_new.
   __device__ __forceinline__ void finish_values(WarpgroupColumns& v_new) const {
+    if (!is_strong()) return;
     const float end = of_chunk_->b[kChunk - 1];
     multiply_columns(v_new, [=](float b) { return ex2(end - b); });
   }
-  /// With scale.
-  __device__ __forceinline__ auto output_factors(float) const {
-    return [factors = of_chunk_->outputs](int t) { return *reinterpret_cast<const float2*>(factors + t); };
-  }
-  template <int kSums>
-  __device__ __forceinline__ void end(float (&S)[kSums]) const {
-    multiply(S, after_);
-  }
 
  private:
+  __device__ __forceinline__ bool is_strong() const {
+    return of_chunk_->is_strong != 0;
+  }
+
   template <int kSums>
   static __device__ __forceinline__ void multiply(float (&S)[kSums], float decay) {
 #pragma unroll
@@ -209,7 +233,6 @@ class Decays::Chain {
 
   const Decays* of_chunk_;
   float after_ = 1;
-  bool is_strong_;
 };
 
 }  // namespace
