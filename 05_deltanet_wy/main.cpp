@@ -410,7 +410,7 @@ void add_kda_stages(Operator& definition) {
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = segments,
-                .idea = "segments walked at once, from zeros a few chunks earlier where gates allow it",
+                .idea = "segments walked at once, from zeros a bit earlier, or from states that two kernels compute",
                 .unsupported = one_anchor_unsupported,
                 .memory = segments_memory})
       .variant({.name = "zero_starts",

@@ -3,8 +3,8 @@
 ///
 /// Idea: choose a kernel that supports the problem, and the faster one of two. On Hopper that is `cluster` if there are
 /// enough heads for its clusters, and `one_anchor` otherwise, or `two_products` if rows of g are not aligned; on other
-/// GPUs it is `specialized_warps`. With few heads the sequence is cut into segments that start from zeros where the
-/// gates forget enough, which the GPU finds out: those of `zero_starts` if they take long, else those of `segments`.
+/// GPUs it is `specialized_warps`. With few heads the sequence is cut into segments. Where the gates forget enough they
+/// start from zeros, which the GPU finds out: those of `zero_starts` if they take long, else those of `segments`.
 /// Where blocks have too little shared memory, `tensor_core` may still fit. Problems that the tensor cores do not
 /// support are computed in fp32 by `recurrent_gpu`: widths that are no multiple of 16 or too large, and rows that are
 /// not aligned. One kernel each copies q, k and v to fp32, and one copies the result back.
@@ -14,9 +14,9 @@
 /// Bound by: as what it chooses.
 /// Requires: Dk <= 256.
 /// Weakness: rows that are not aligned, and widths that are no multiple of 16, could be copied to aligned bf16 rows of
-/// a suitable width. Where gates are weak, few heads leave multiprocessors idle. The choice between `cluster` and
-/// `one_anchor` does not look at the gates: where they are so strong that chunks take the long way
-/// (sub_chunk_anchors.cuh), both are slower than the estimate.
+/// a suitable width. The number of segments does not look at the gates, nor does the choice between `cluster` and
+/// `one_anchor`: where they are so strong that chunks take the long way (sub_chunk_anchors.cuh), both are slower than
+/// the estimate.
 
 #include <cuda_runtime.h>
 
