@@ -117,30 +117,13 @@ __device__ __forceinline__ void put_two_inverses(const SplitBlocks& blocks, int 
 }
 
 /// A warpgroup that computes T, but for the inverses on the diagonal: the parts of MatrixGroup::invert().
-/// @tparam kCompact whether each product of blocks stands there once, for all warps, not once for each. More products wait
-/// for others then. But the loops of all warps share the caches for instructions
-template <bool kCompact>
 class RowGroup : public MatrixGroup {
  public:
   /// Has no blocks of its own: they change with the chunk.
   __device__ __forceinline__ RowGroup() : MatrixGroup(0, nullptr) {}
 
-  /// Row warp_ of W.
-  __device__ __forceinline__ void put_row(const SplitBlocks& blocks, const tile::WarpgroupScores& K_K) const {
-    if constexpr (kCompact) {
-      put_products_compactly(blocks, warp_, reinterpret_cast<const BlockRow&>(K_K));
-    } else {
-      MatrixGroup::put_row(blocks, K_K);
-    }
-  }
-  /// The warp's row of U.
-  __device__ __forceinline__ void multiply(SplitRow& U, const SplitBlocks& blocks) const {
-    if constexpr (kCompact) {
-      multiply_row_compactly(U, blocks, row_);
-    } else {
-      MatrixGroup::multiply(U, blocks);
-    }
-  }
+  using MatrixGroup::multiply;
+  using MatrixGroup::put_row;
 
   /// What put_two_inverses() in another warp continues: stores block warp_ of the diagonal of -A in
   /// fp32, where U_cc will lie.
@@ -157,18 +140,6 @@ class RowGroup : public MatrixGroup {
       multiply_rows(block, beta_of_rows);
       for_each_of_block(block, [&](int row, int column, float& x) { memory[row * kBlock + column] = x; });
     };
-    if constexpr (kCompact) {
-      BlockSums own;
-#pragma unroll
-      for (int c = 0; c < kBlocks; ++c) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          if (c == 0 || c == warp_) own[i / 4][i % 4] = N[c][i / 4][i % 4];
-        }
-      }
-      put(own);
-      return;
-    }
     switch (warp_) {
       case 0:
         put(N[0]);
@@ -284,7 +255,7 @@ __device__ __forceinline__ void compute_inverses(const typename Decays::Argument
                                                  OneBlockBarriers<Decays>& barriers) {
   using namespace tile;
   const int b = int(blockIdx.z), h = int(blockIdx.y);
-  const RowGroup<Decays::kExist> rows;
+  const RowGroup rows;
   const auto beta_of = [&](int t) {
     const int position = t + rows.position();
     return lane_index() < kBlock && position < a.L ? load_global(a.beta.row(b, h, position)) : 0.0f;

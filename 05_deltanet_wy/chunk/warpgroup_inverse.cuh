@@ -171,10 +171,17 @@ __device__ __forceinline__ void multiply_row(SplitRow& U, const SplitBlocks& blo
   }
 }
 
-// The same with less code: each product of blocks stands here once, for all warps.
-
-/// put_products() with a variable number m = warp.
-__device__ __forceinline__ void put_products_compactly(const SplitBlocks& blocks, int warp, const BlockRow& N) {
+/// Row 3 - warp of the blocks of U, by a warpgroup, with less code: each product of blocks stands here once, for
+/// all warps. All warps have passed a barrier since they have used the memory of the chunk before.
+/// @param barrier a named barrier of the warpgroup's
+/// @param diagonal -A_cc of the warp's row of blocks, which is overwritten
+/// @param N the warp's row of K K^T
+/// @param beta of the warp's positions, in lanes 0 to 15
+__device__ __forceinline__ void invert_compactly(SplitRow& U, const SplitBlocks& blocks, unsigned barrier, int warp,
+                                                 BlockSums& diagonal, const BlockRow& N, float beta) {
+  const int row = kBlocks - 1 - warp;
+  put_inverse(blocks, warp, diagonal, -__shfl_sync(kAllLanes, beta, int(lane_index()) % kBlock));
+  wait_at_named_barrier(barrier, 4 * 32);
   BlockSums W[kBlocks - 1] = {};
 #pragma unroll
   for (int c = 0; c < kBlocks - 1; ++c) {
@@ -184,10 +191,7 @@ __device__ __forceinline__ void put_products_compactly(const SplitBlocks& blocks
   for (int c = 0; c < kBlocks - 1; ++c) {
     if (c < warp) blocks.put(warp, c, as_fragment(W[c]));
   }
-}
-
-/// multiply_row() with a variable number r = row.
-__device__ __forceinline__ void multiply_row_compactly(SplitRow& U, const SplitBlocks& blocks, int row) {
+  wait_at_named_barrier(barrier, 4 * 32);
   BlockSums sums[kBlocks - 1] = {};
   SplitFragment<4> last = blocks.diagonal(row);
 #pragma unroll
@@ -199,21 +203,6 @@ __device__ __forceinline__ void multiply_row_compactly(SplitRow& U, const SplitB
     last = as_fragment(sums[m - 1]);
   }
   U[0] = last;
-}
-
-/// Row 3 - warp of the blocks of U, by a warpgroup. All warps have passed a barrier since they have used the memory of
-/// the chunk before.
-/// @param barrier a named barrier of the warpgroup's
-/// @param diagonal -A_cc of the warp's row of blocks, which is overwritten
-/// @param N the warp's row of K K^T
-/// @param beta of the warp's positions, in lanes 0 to 15
-__device__ __forceinline__ void invert_compactly(SplitRow& U, const SplitBlocks& blocks, unsigned barrier, int warp,
-                                                 BlockSums& diagonal, const BlockRow& N, float beta) {
-  put_inverse(blocks, warp, diagonal, -__shfl_sync(kAllLanes, beta, int(lane_index()) % kBlock));
-  wait_at_named_barrier(barrier, 4 * 32);
-  put_products_compactly(blocks, warp, N);
-  wait_at_named_barrier(barrier, 4 * 32);
-  multiply_row_compactly(U, blocks, kBlocks - 1 - warp);
 }
 
 }  // namespace tutorial::delta_rule
