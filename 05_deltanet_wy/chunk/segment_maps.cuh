@@ -173,8 +173,8 @@ struct SegmentMaps {
 
 /// What is left of a state after a segment, beside Psi S + H: all of it. And each segment needs its past.
 struct WithoutGates {
-  __device__ __forceinline__ void begin(int) {}  ///< a head
-  __device__ __forceinline__ void load(int) {}   ///< of a segment
+  static constexpr __device__ bool begin(int) { return true; }  ///< a head; returns whether any segment needs its past
+  __device__ __forceinline__ void load(int) {}                  ///< of a segment
   static constexpr __device__ bool needs_past(int) { return true; }
   template <int kSums>
   __device__ __forceinline__ void add(float (&S)[kSums], const float (&H)[kSums]) const {  ///< S = what is left + H
@@ -207,8 +207,7 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
     fence_barrier_init();
   }
   __syncthreads();
-  if (has_been_walked(maps.heads, b * a.H + h)) return;
-  kept.begin(b * a.H + h);
+  if (has_been_walked(maps.heads, b * a.H + h) || !kept.begin(b * a.H + h)) return;
 
   if (threadIdx.x >= tile::kWarpgroup) {
     if (threadIdx.x > tile::kWarpgroup) return;
@@ -230,11 +229,11 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
     maps.load(from, state, [](const float4* four) { return load_for_update(four); });
   };
   const auto load_segment = [&](int segment, const float4* state) {
-    if (segment >= maps.count) return;
+    if (segment >= maps.count || !kept.needs_past(segment + 1)) return;
     load(H, state);
     kept.load(segment);
   };
-  load(S, state);
+  if (kept.needs_past(1)) load(S, state);
   load_segment(1, state + maps.stride());
   auto ring = Ring<kTransitions>::consumer();
   for (int segment = 1; segment < maps.count; ++segment) {

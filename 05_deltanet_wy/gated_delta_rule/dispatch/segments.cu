@@ -97,7 +97,10 @@ class DecayOfSegment {
   /// @param decays [B, H, count]
   DecayOfSegment(float* decays, int count) : decays_(decays), count_(count) {}
 
-  __device__ __forceinline__ void begin(int head) { decays_ += std::int64_t(head) * count_; }
+  __device__ __forceinline__ bool begin(int head) {
+    decays_ += std::int64_t(head) * count_;
+    return true;
+  }
   __device__ __forceinline__ void store(int segment, float decay) const { store_global(decays_ + segment, decay); }
   __device__ __forceinline__ void load(int segment) { decay_ = load_for_update(decays_ + segment); }
   static constexpr __device__ bool needs_past(int) { return true; }

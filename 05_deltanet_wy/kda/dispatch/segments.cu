@@ -57,6 +57,7 @@
 #include "05_deltanet_wy/kda/dispatch/segments.hpp"
 #include "05_deltanet_wy/kda/update_tiles.cuh"
 #include "common/ceil_div.hpp"
+#include "common/device/cp_async.cuh"
 #include "common/device/device.hpp"
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
@@ -113,30 +114,31 @@ class DecaysOfSegment {
     return G_ + (std::int64_t(head) * count_ + segment) * kDk;
   }
 
-  __device__ __forceinline__ void begin(int head) {
+  __device__ __forceinline__ bool begin(int head) {
     G_ = of(head, 0);
+    unsigned any = 0;
     for (int i = 0; i * 32 <= count_; ++i) {
       const int segment = i * 32 + int(lane_index());
       const bool is_needy = segment <= count_ && segment > 0 && warm_up_of(updates_, head, segment * length_) == 0;
       const unsigned word = __ballot_sync(kAllLanes, is_needy);
       if (lane_index() == 0) needy()[i] = word;
+      any |= word;
     }
     __syncwarp();
+    return any != 0;
   }
   __device__ __forceinline__ bool needs_past(int segment) const { return needy()[segment / 32] >> segment % 32 & 1; }
-  __device__ __forceinline__ void load(int segment) { segment_ = segment; }
-  /// Loads G only here, by way of shared memory, while a product runs: there are no registers for it before.
-  __device__ __forceinline__ void add(tile::WarpgroupState<kDk>& S, const tile::WarpgroupState<kDk>& H) const {
-    alignas(16) __shared__ float rows[4][kDk];
-    float* of_warp = rows[warp_in_group()];
+  /// G comes to shared memory, for each warp by itself: there are no registers for it.
+  __device__ __forceinline__ void load(int segment) {
+    segment_ = segment;
     const int row = int(lane_index()) * 4;
-    __syncwarp();  // all lanes have read G of the segment before
-    if (row < kDk) {
-      *reinterpret_cast<float4*>(of_warp + row) =
-          load_for_update(reinterpret_cast<const float4*>(G_ + segment_ * kDk + row));
-    }
+    if (row < kDk && needs_past(segment)) cp_async<16>(row_of_warp() + row, G_ + segment * kDk + row);
+    cp_async_commit();
+  }
+  __device__ __forceinline__ void add(tile::WarpgroupState<kDk>& S, const tile::WarpgroupState<kDk>& H) const {
+    cp_async_wait<0>();
     __syncwarp();
-    decay_columns(S, of_warp);
+    decay_columns(S, row_of_warp());
 #pragma unroll
     for (int i = 0; i < kDk / 2; ++i) S[i] += H[i];
   }
@@ -146,6 +148,12 @@ class DecaysOfSegment {
   static __device__ __forceinline__ unsigned* needy() {
     __shared__ unsigned of_warps[kCarryThreads / 32][kMostSegments / 32];
     return of_warps[threadIdx.x / 32];
+  }
+
+  /// G of the segment, and in turn that of the next one: no lane reads the one before any more when it is replaced.
+  __device__ __forceinline__ float* row_of_warp() const {
+    alignas(16) __shared__ float rows[2][kCarryThreads / 32][kDk];
+    return rows[segment_ % 2][threadIdx.x / 32];
   }
 
   float* G_;
@@ -188,10 +196,10 @@ __global__ void __launch_bounds__(kMapThreads, 1)
   const bool is_key = tile == key_tile;
   let_next_kernel_start();
   if (has_been_walked(updates.heads, head)) return;
-  if (warm_up_of(updates, head, (segment + 1) * length) > 0) return;
+  const int warm_up_of_next = warm_up_of(updates, head, (segment + 1) * length);
   const int warm_up = warm_up_of(updates, head, segment * length);
   const bool is_known = segment == 0 || warm_up > 0;  // what it starts from
-  if (is_key && is_known) return;
+  if (warm_up_of_next > 0 || (is_key && is_known)) return;
   const int first = segment * length - warm_up, chunks = length + warm_up;
   __shared__ Barrier full[kDepth], empty[kDepth];
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
