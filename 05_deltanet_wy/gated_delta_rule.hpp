@@ -42,13 +42,14 @@ void dispatch(const Bf16Arguments&);      ///< what a user calls
 void recurrent_gpu(const FloatArguments&);  ///< GPU: the state in registers, one kernel
 void segments(const Bf16Arguments&);        ///< Hopper: the sequence cut into segments that are walked at once
 void cluster(const Bf16Arguments&);         ///< Hopper: the two blocks of a head share T, P and decays
+void one_block(const Bf16Arguments&);       ///< Hopper: a head in one block, with two chains
 void zero_starts(const Bf16Arguments&);     ///< Hopper: its segments from zeros, where gates allow it, or `segments`
 
 // Why a kernel cannot run the problem, as a sentence; empty if it can. Here and below: dispatch/requirements.cu.
 std::string recurrent_gpu_unsupported(const FloatArguments&);
 std::string tensor_core_unsupported(const Bf16Arguments&);
 std::string warpgroups_unsupported(const Bf16Arguments&);  ///< segments
-std::string cluster_unsupported(const Bf16Arguments&);     ///< also three_blocks, zero_starts
+std::string cluster_unsupported(const Bf16Arguments&);     ///< also three_blocks, one_block, zero_starts
 std::string dispatch_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a kernel needs beside its inputs and outputs.
@@ -62,7 +63,8 @@ std::int64_t dispatch_memory(const Bf16Arguments&);
 std::int64_t recurrent_gpu_bytes_moved(const FloatArguments&);
 std::int64_t tensor_core_bytes_moved(const Bf16Arguments&);
 std::int64_t segments_bytes_moved(const Bf16Arguments&);
-std::int64_t cluster_bytes_moved(const Bf16Arguments&);   ///< also three_blocks
+std::int64_t cluster_bytes_moved(const Bf16Arguments&);  ///< also three_blocks
+std::int64_t one_block_bytes_moved(const Bf16Arguments&);
 std::int64_t dispatch_bytes_moved(const Bf16Arguments&);  ///< -1 if it computes in fp32
 
 /// What dispatch chooses on this GPU, as text for the report.

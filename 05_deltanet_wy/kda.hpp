@@ -54,7 +54,7 @@ void dispatch(const Bf16Arguments&);      ///< what a user calls
 // Variants, which dispatch may choose.
 void recurrent_gpu(const FloatArguments&);     ///< GPU: the state in registers, one kernel
 void specialized_warps(const Bf16Arguments&);  ///< GPU: warps for loads, the chain, outputs; 32 or 64 columns
-void segments(const Bf16Arguments&);           ///< Hopper: segments that start from zeros, where gates allow it
+void segments(const Bf16Arguments&);           ///< Hopper: segments from zeros where gates allow it, or computed starts
 void cluster(const Bf16Arguments&);            ///< Hopper: one kernel; two blocks prepare chunks for each other
 void zero_starts(const Bf16Arguments&);        ///< Hopper: its segments from zeros where gates allow it, or `segments`
 

@@ -280,6 +280,13 @@ void add_gated_stages(Operator& definition) {
                 .idea = "T, P and decays in warps beside the chain; the two blocks of a head share them",
                 .unsupported = cluster_unsupported,
                 .bytes_moved = cluster_bytes_moved})
+      .variant({.name = "one_block",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = one_block,
+                .idea = "a head in one block, with two chains; decays of values and outputs, none of pairs",
+                .unsupported = cluster_unsupported,
+                .bytes_moved = one_block_bytes_moved})
       .variant({.name = "zero_starts",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -403,7 +410,7 @@ void add_kda_stages(Operator& definition) {
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = segments,
-                .idea = "segments walked at once, from zeros a few chunks earlier where gates allow it",
+                .idea = "segments walked at once, from zeros a bit earlier, or from states that two kernels compute",
                 .unsupported = one_anchor_unsupported,
                 .memory = segments_memory})
       .variant({.name = "zero_starts",

@@ -19,8 +19,8 @@ if ((${#files[@]} == 0)) || [[ $1 == --list ]]; then
   files+=(04_fused_chunk/simple_gla/{4_specialized,5_register_scores,6_bounded_start,dispatch/hopper_walk}.cu)
   files+=(04_fused_chunk/simple_gla_backward/5_hopper_gradients.cu)
   files+=(05_deltanet_wy/chunk/prepare_inverses.cu 05_deltanet_wy/delta_rule/{1[0-4]_*,dispatch/one_*}.cu 05_deltanet_wy/delta_rule_backward/{5_warpgroups,dispatch/longer_chunks}.cu)
-  files+=(05_deltanet_wy/gated_delta_rule/{4_*,dispatch/segments,dispatch/cluster}.cu 05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroups.cu)
-  files+=(05_deltanet_wy/kda/{4_*,5_*,dispatch/cluster}.cu)
+  files+=(05_deltanet_wy/gated_delta_rule/{4_*,dispatch/segments,dispatch/cluster,dispatch/one_block}.cu 05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroups.cu)
+  files+=(05_deltanet_wy/kda/{4_*,5_*,dispatch/cluster,dispatch/segments}.cu)
 fi
 if [[ ${1-} == --list ]]; then
   printf '%s\n' "${files[@]}"

@@ -4,7 +4,7 @@
 ///
 ///     start of m + 1  =  S + Psi_m S + H_m,      S = start of m,        start of 1 = H_0
 ///
-/// With one gate per head, S is first multiplied by the segment's decay (gated_delta_rule/dispatch/segments.cu).
+/// With gates, S is first multiplied by the segment's decay (dispatch/segments.cu of gated_delta_rule and kda).
 ///
 /// As in a walk, a warpgroup has 64 columns of S, transposed, in registers:
 ///
@@ -83,8 +83,7 @@ struct SegmentMaps {
   /// [B, H, count, kDk, kDk]: Psi^T, rounded, with zeros in rows and columns that do not exist. That of the first
   /// segment is not used.
   __nv_bfloat16* transitions;
-  float* decays = nullptr;  ///< [B, H, count]; null without gates
-  WalkedHeads heads{};      ///< for which they are not wanted
+  WalkedHeads heads{};  ///< for which they are not wanted
 
   /// Bytes of a state and of a transition.
   static constexpr std::int64_t kStateBytes = kDk * tile::kWarpgroupColumns * 4, kTransitionBytes = kDk * kDk * 2;
@@ -158,15 +157,6 @@ struct SegmentMaps {
     }
   }
 
-  /// Writes a segment's decay.
-  __device__ __forceinline__ void store_decay(const Bf16Arguments& a, const Columns& of, float decay) const {
-    store_global(decays + number(a, of), decay);
-  }
-  /// Reads it; 1 without gates.
-  __device__ __forceinline__ float decay(const Bf16Arguments& a, const Columns& of) const {
-    return decays ? load_for_update(decays + number(a, of)) : 1.0f;
-  }
-
   /// The launch of the kernel that computes them: one block per 128 columns of [V | -K].
   template <class Shape>
   LaunchConfig config(const Bf16Arguments& a) const {
@@ -181,6 +171,18 @@ struct SegmentMaps {
   }
 };
 
+/// What is left of a state after a segment, beside Psi S + H: all of it. And each segment needs its past.
+struct WithoutGates {
+  static constexpr __device__ bool begin(int) { return true; }  ///< a head; returns whether any segment needs its past
+  __device__ __forceinline__ void load(int) {}                  ///< of a segment
+  static constexpr __device__ bool needs_past(int) { return true; }
+  template <int kSums>
+  __device__ __forceinline__ void add(float (&S)[kSums], const float (&H)[kSums]) const {  ///< S = what is left + H
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) S[i] += H[i];
+  }
+};
+
 namespace {
 
 inline constexpr int kCarryThreads = tile::kWarpgroup + 32;  ///< of a block: a warpgroup, and a warp that loads
@@ -188,10 +190,10 @@ inline constexpr int kTransitions = 2;                       ///< in shared memo
 
 /// Grid (tiles of 64 columns of Dv, H, B).
 /// @param transitions SegmentMaps::transition_map()
-template <class Shape>
+template <class Shape, class Kept>
 __global__ void __launch_bounds__(kCarryThreads, 1)
-    carry_segments_kernel(Bf16Arguments a, const __grid_constant__ TensorMap transitions,
-                          SegmentMaps<Shape::kDk> maps) {
+    carry_segments_kernel(Bf16Arguments a, const __grid_constant__ TensorMap transitions, SegmentMaps<Shape::kDk> maps,
+                          Kept kept) {
   constexpr int kDk = Shape::kDk;
   using Transition = tile::PanelTile<kDk, kDk>;
   const int b = int(blockIdx.z), h = int(blockIdx.y);
@@ -205,12 +207,13 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
     fence_barrier_init();
   }
   __syncthreads();
-  if (has_been_walked(maps.heads, b * a.H + h)) return;
+  if (has_been_walked(maps.heads, b * a.H + h) || !kept.begin(b * a.H + h)) return;
 
   if (threadIdx.x >= tile::kWarpgroup) {
     if (threadIdx.x > tile::kWarpgroup) return;
     auto ring = Ring<kTransitions>::producer();
     for (int segment = 1; segment < maps.count; ++segment) {
+      if (!kept.needs_past(segment)) continue;
       ring.wait(empty);
       full[ring.stage()].arrive_expect(unsigned(maps.kTransitionBytes));
       tile::load_panels(transition(ring.stage()), transitions, full[ring.stage()],
@@ -225,16 +228,22 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
   const auto load = [&](tile::WarpgroupState<Shape::kDk>& from, const float4* state) {
     maps.load(from, state, [](const float4* four) { return load_for_update(four); });
   };
-  float decay = 1;
   const auto load_segment = [&](int segment, const float4* state) {
-    if (segment >= maps.count) return;
+    if (segment >= maps.count || !kept.needs_past(segment + 1)) return;
     load(H, state);
-    decay = maps.decay(a, {b, h, segment, 0});
+    kept.load(segment);
   };
-  load(S, state);
+  if (kept.needs_past(1)) load(S, state);
   load_segment(1, state + maps.stride());
   auto ring = Ring<kTransitions>::consumer();
   for (int segment = 1; segment < maps.count; ++segment) {
+    if (!kept.needs_past(segment)) {  // H is all that it leaves
+      state += maps.stride();
+#pragma unroll
+      for (int i = 0; i < kDk / 2; ++i) S[i] = H[i];
+      load_segment(segment + 1, state + maps.stride());
+      continue;
+    }
     tile::round_state<kDk>(s, S);
     ring.wait(full);
     const auto factor = tile::k_from_row_to_row(transition(ring.stage()));
@@ -244,8 +253,7 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
     wgmma_commit();
     maps.store(state, S);
     state += maps.stride();
-#pragma unroll
-    for (int i = 0; i < kDk / 2; ++i) S[i] = decay * S[i] + H[i];
+    kept.add(S, H);
     load_segment(segment + 1, state + maps.stride());
     wgmma_wait<0>(D);
     if (lane_index() == 0) empty[ring.stage()].arrive();
@@ -259,12 +267,13 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
 /// Turns what each segment makes of zeros into the state that the next segment starts from.
 /// @param starts_early if the kernel before lets it; the next kernel may in any case (common/device/early_start.cuh)
 /// @throws CudaError if the launch is refused
-template <class Shape>
-void carry_segments(const Bf16Arguments& a, const SegmentMaps<Shape::kDk>& maps, bool starts_early = false) {
+template <class Shape, class Kept = WithoutGates>
+void carry_segments(const Bf16Arguments& a, const SegmentMaps<Shape::kDk>& maps, bool starts_early = false,
+                    const Kept& kept = {}) {
   LaunchConfig config(tile::grid_of<Shape>(tile::extents_of(a), 1), kCarryThreads,
                       kTransitions * std::size_t(maps.kTransitionBytes));
   config.starts_early = starts_early;
-  launch(carry_segments_kernel<Shape>, config, a, maps.transition_map(a), maps);
+  launch(carry_segments_kernel<Shape, Kept>, config, a, maps.transition_map(a), maps, kept);
 }
 
 }  // namespace

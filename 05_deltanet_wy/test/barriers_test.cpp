@@ -33,10 +33,11 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "three_blocks", "05_deltanet_wy/delta_rule/12_three_blocks.cu", 64, 64, 850, "", "", "output_empty"},
     {"delta_rule", "three_blocks", "05_deltanet_wy/chunk/pass_matrices_on.cuh", 64, 64, 850},
     // When a chain comes to its wait for Q and K, others have waited for the same tiles: the warps that compute T, and
-    // the chain that computed P.
-    {"delta_rule", "one_block", "05_deltanet_wy/delta_rule/dispatch/one_block.cu", 64, 64, 450, "", "",
-     "^      ring.wait\\(barriers.full\\)"},
-    {"delta_rule", "one_block", "05_deltanet_wy/delta_rule/dispatch/one_block.cuh", 64, 64, 450},
+    // the chain that computed P. There are no strong chunks, and no decays.
+    {"delta_rule", "one_block", "05_deltanet_wy/chunk/one_block_chains.cuh", 64, 64, 450, "", "",
+     "^    ring.wait\\(barriers.full\\)|^      wgmma_(fence\\((sums|S), factor|commit|wait<0>\\(sums\\))"},
+    {"delta_rule", "one_block", "05_deltanet_wy/chunk/one_block.cuh", 64, 64, 450, "", "",
+     "^      if \\(lane_index\\(\\) == 0\\) full.arrive"},
     // Two segments of five chunks, then seven segments.
     {"delta_rule", "segments", "05_deltanet_wy/delta_rule/13_segments.cu", 64, 64, 600, "",
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
@@ -78,6 +79,13 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gated_delta_rule", "three_blocks", "05_deltanet_wy/gated_delta_rule/4_three_blocks.cu", 64, 64, 850, "", "",
      "output_empty"},
     {"gated_delta_rule", "cluster", "05_deltanet_wy/chunk/warpgroup_inverse.cuh", 64, 64, 200},
+    // No chunk is strong with the gates that are drawn. Then with strong ones, but so few chunks that nothing lies where
+    // something else was.
+    {"gated_delta_rule", "one_block", "05_deltanet_wy/chunk/one_block_chains.cuh", 64, 64, 450, "", "",
+     "^    ring.wait\\(barriers.full\\)|^      wgmma_(fence\\((sums|S), factor|commit|wait<0>\\(sums\\))"},
+    {"gated_delta_rule", "one_block", "05_deltanet_wy/chunk/one_block_chains.cuh", 64, 64, 0, "", "",
+     "^    ring.wait\\(barriers.full\\)|empty", "golden/gated_delta_rule_strong.safetensors"},
+    {"gated_delta_rule", "one_block", "05_deltanet_wy/chunk/one_block.cuh", 64, 64, 450},
     {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/dispatch/tensor_core.cu",
      64, 16, 130, "", "", "^      __syncthreads"},
     {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/dispatch/tensor_core.cu",
@@ -104,8 +112,10 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda --gates bounded", "cluster", "05_deltanet_wy/kda/half_anchors.cuh", 64, 64, 200},
     {"kda --gates bounded", "cluster", "05_deltanet_wy/kda/dispatch/cluster.cuh", 64, 64, 850, "", "",
      "output_empty|is_own|empty\\[kPeerSlot\\]|fence_async_proxy|kOfInverse"},
-    {"kda", "segments", "05_deltanet_wy/kda/dispatch/segments.cu", 64, 64, 600, "", "EMULATOR_MULTIPROCESSORS=2",
-     "output_empty"},
+    // Two segments of five chunks, of which the second one's start is the first one's H; then 13 with starts from starts.
+    {"kda --gates open", "segments", "05_deltanet_wy/kda/dispatch/segments.cu", 64, 64, 600, "",
+     "EMULATOR_MULTIPROCESSORS=2", "output_empty|cp_async"},
+    {"kda --gates open", "segments", "05_deltanet_wy/kda/dispatch/segments.cu", 64, 64, 800, "", "", "^(?!.*cp_async)"},
     {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 200, "", "",
      "^    __syncthreads|wait_at_named_barrier"},
     // The other block would have to be two chunks ahead; with the gates that are drawn no chunk takes the long way; the

@@ -44,152 +44,51 @@
 
 #include <cuda_runtime.h>
 
-#include "05_deltanet_wy/chunk/split_triangle.cuh"
+#include "05_deltanet_wy/chunk/one_block.cuh"
+#include "05_deltanet_wy/chunk/one_block_chains.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule.hpp"
-#include "05_deltanet_wy/delta_rule/dispatch/one_block.cuh"
-#include "common/device/launch.cuh"
-#include "common/device/mbarrier.cuh"
-#include "common/device/proxy_fence.cuh"
-#include "common/device/registers.cuh"
-#include "common/tile/block_part.cuh"
-#include "common/tile/bulk_tiles.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::delta_rule {
 namespace {
 
-using namespace tile;
+/// There are none.
+struct NoDecays {
+  using Arguments = Bf16Arguments;
+  static constexpr bool kExist = false;
+  static constexpr int kBytes = 0;
 
-constexpr int kBlockThreads = 4 * kWarpgroup;  // of a block
+  static __device__ __forceinline__ void multiply_pairs(tile::WarpgroupScores&, const float*) {}
 
-/// Grid (tiles of 128 columns of Dv, H, B).
-template <class Shape>
-__global__ void __launch_bounds__(kBlockThreads, 1)
-    one_block_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, const __grid_constant__ TensorMap o) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * kChains * Shape::kDv;
-  __shared__ OneBlockBarriers barriers;
-  const OneBlockMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
+  struct Source {
+    __device__ __forceinline__ explicit Source(const Bf16Arguments&) {}
+  };
 
-  if (threadIdx.x == 0) barriers.init();
-  __syncthreads();
+  struct Chain {
+    static constexpr __device__ bool begin(const float*) { return false; }
+    template <int kSums>
+    __device__ __forceinline__ void multiply_state(float (&)[kSums]) const {}
+    __device__ __forceinline__ void load_values(WarpgroupColumns& sums, const ValuePanel& V, int unit) const {
+      load_signed_values(sums, V, unit, kMinus);
+    }
+    __device__ __forceinline__ float output_factors(float scale) const { return scale; }
+    template <int kSums>
+    __device__ __forceinline__ void end(float (&)[kSums]) const {}
 
-  const int group = int(threadIdx.x) / kWarpgroup;
-  if (group == 0) {
-    decrease_registers<64>();
-    const int thread = int(threadIdx.x) % kWarpgroup;
-    if (thread == 0) {
-      load_pairs(a, maps, memory, barriers);
-    } else if (thread == 32) {
-      move_values(a, maps, o, memory, barriers);
-    } else if (thread >= 64) {
-      invert_diagonals(a, memory, barriers);
-    }
-  } else if (group == 1) {
-    decrease_registers<96>();
-    compute_inverses(a, memory, barriers);
-  } else {
-    increase_registers<176>();
-    const int chain = __shfl_sync(kAllLanes, group - 2, 0);  // tells the compiler that it is the same in all lanes
-    const int column = first_column + chain * Shape::kDv, columns = min(Shape::kDv, a.Dv - column);
-    WarpgroupState<Shape::kDk> S;
-    const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + column : nullptr;
-    load_group_state<Shape::kDk>(S, start, a.initial_state.stride_l, a.Dk, columns);
-    auto ring = Ring<kPairs>::consumer();
-    auto v_ring = Ring<kPlaces>::consumer();
-    auto matrix_ring = Ring<kPlaces>::consumer();
-    auto P_ring = Ring<kPlaces>::producer();    // one chunk ahead
-    auto pair_ring = Ring<kPairs>::consumer();  // and so is this one
-    const int unit = first_unit_of_columns();
-    WarpgroupScores Q_K;
-    // Q K^T of the chunk that pair_ring points to.
-    const auto start_queries = [&] {
-      pair_ring.wait(barriers.full);
-      wgmma_fence(Q_K);
-      start_scores(Q_K, memory.Q(pair_ring.stage()), memory.K(pair_ring.stage()));
-      wgmma_commit();
-    };
-    const auto put_scores = [&] {
-      P_ring.wait(barriers.matrices_empty);
-      store_masked_scores(memory.matrices(P_ring.stage()).P, Q_K);
-      fence_async_proxy();
-      __syncwarp();
-      if (lane_index() == 0) barriers.P_full[P_ring.stage()].arrive();
-    };
-    if (chain == 0) {
-      start_queries();
-      wgmma_wait<0>(Q_K);
-      put_scores();
-    }
-    bool has_scores = chain == 1;  // this chain computes P of the next chunk
-    for (int t = 0; t < a.L; t += kChunk) {
-      pair_ring.advance();
-      P_ring.advance();
-      RoundedState<Shape::kDk> s;
-      WarpgroupColumns sums;  // the residual, later the outputs: two arrays would take 32 more registers
-      WarpgroupColumns v_new;
-      WarpgroupFragments factor;
-      round_state<Shape::kDk>(s, S);
-      v_ring.wait(barriers.v_full);
-      load_signed_values(sums, memory.V(v_ring.stage(), chain), unit, kMinus);
-      ring.wait(barriers.full);
-      wgmma_fence(sums, s);
-      start_residual<Shape::kDk>(sums, s, memory.K(ring.stage()));
-      wgmma_commit();
-      wgmma_wait<0>(sums);
-      round_columns(factor, sums);
-      wgmma_fence(sums, s, factor);
-      start_output_from_state<Shape::kDk>(sums, s, memory.Q(ring.stage()));
-      wgmma_commit();
-      wgmma_wait<0>(sums);
-      const ChunkMatrices matrices = memory.matrices(matrix_ring.stage());
-      matrix_ring.wait(barriers.T_full);
-      wgmma_fence(v_new, factor);
-      start_new_values(v_new, factor, matrices.T);
-      wgmma_commit();
-      wgmma_wait<0>(v_new);
-      round_columns(factor, v_new);
-      matrix_ring.wait(barriers.P_full);
-      wgmma_fence(S, sums, factor);
-      start_state_update<Shape::kDk>(S, factor, memory.K(ring.stage()));
-      start_output_from_values(sums, factor, matrices.P);
-      wgmma_commit();
-      if (has_scores && t + kChunk < a.L) {
-        start_queries();
-        wgmma_wait<0>(S, sums, Q_K);
-        put_scores();
-      } else {
-        wgmma_wait<0>(S, sums);
-      }
-      has_scores = !has_scores;
-      if (lane_index() == 0) {
-        barriers.empty[ring.stage()].arrive();
-        barriers.matrices_empty[matrix_ring.stage()].arrive();
-      }
-      ring.advance();
-      matrix_ring.advance();
-      __syncwarp();  // all lanes have read their part of V
-      put_output(memory.V(v_ring.stage(), chain), sums, a.scale, unit);
-      fence_async_proxy();
-      __syncwarp();
-      if (lane_index() == 0) barriers.output_full[v_ring.stage()].arrive();
-      v_ring.advance();
-    }
-    if (a.final_state.data) {
-      store_group_state<Shape::kDk>(a.final_state.row(b, h, 0) + column, S, a.final_state.stride_l, a.Dk, columns);
-    }
-  }
-}
+    // No chunk is strong.
+    template <int kSums>
+    __device__ __forceinline__ void keep(float (&)[kSums]) const {}
+    __device__ __forceinline__ void finish_residual(WarpgroupColumns&, const ValuePanel&, int) const {}
+    __device__ __forceinline__ void finish_output(WarpgroupColumns&) const {}
+    __device__ __forceinline__ void finish_values(WarpgroupColumns&) const {}
+  };
+};
 
 }  // namespace
 
 void one_block(const Bf16Arguments& a) {
-  const auto start = [&]<class Shape>(Shape) {
-    const dim3 grid((unsigned(a.Dv) - 1) / (kChains * Shape::kDv) + 1, unsigned(a.H), unsigned(a.B));
-    launch(one_block_kernel<Shape>, {grid, kBlockThreads, std::size_t(OneBlockMemory<Shape>::kBytes)}, a, chunk_maps(a),
-           output_map(a));
-  };
-  a.Dk <= 64 ? start(PanelShape<64, 64>()) : start(PanelShape<128, 64>());
+  start_one_block<NoDecays>(a);
 }
 
 }  // namespace tutorial::delta_rule

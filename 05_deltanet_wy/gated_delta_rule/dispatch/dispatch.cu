@@ -1,14 +1,14 @@
 /// @file
 /// `dispatch`: what a user calls.
 ///
-/// Idea: choose by what supports the problem. On Hopper that is `three_blocks`, `cluster` or `segments`, whichever
-/// takes the least estimated time (dispatch/plan.cpp); where keys are to be normalised it is `segments`. The number of
+/// Idea: choose by what supports the problem. On Hopper that is `one_block`, `three_blocks`, `cluster` or `segments`,
+/// whichever takes the least estimated time (dispatch/plan.cpp); where keys are to be normalised it is `segments`. The number of
 /// segments is delta_rule's choice, often one. With few heads and long sequences `zero_starts` comes before: the GPU
 /// walks the heads whose gates are strong enough in segments that need no past, and leaves the others. On other GPUs,
 /// and with what these stages do not support, it is the walk of dispatch/segmented_walk.cu if there are few heads or a
 /// block may have too little shared memory for `tensor_core`, and else `tensor_core`. Then fp32, which is
 /// `recurrent_gpu` on copies of q, k and v, whose result is copied back.
-/// Improves on: `cluster` and `three_blocks` need Hopper, Dk <= 128 and keys that are normalised already. With few
+/// Improves on: `one_block`, `cluster` and `three_blocks` need Hopper, Dk <= 128 and keys that are normalised already. With few
 /// heads they leave multiprocessors idle. Neither they nor `tensor_core` support widths that are no multiple of 16,
 /// wide values, or rows that are not aligned.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
@@ -61,6 +61,8 @@ Choice walk_of_warpgroups(const Bf16Arguments& a, Walk walk) {
       return {[a] { cluster(a); }, "clusters of two blocks", 0, cluster_bytes_moved(a)};
     case Walk::three_blocks:
       return {[a] { three_blocks(a); }, "clusters of three blocks", 0, cluster_bytes_moved(a)};
+    case Walk::one_block:
+      return {[a] { one_block(a); }, "two chains per block", 0, one_block_bytes_moved(a)};
     default:
       break;
   }

@@ -14,9 +14,9 @@ struct FastestWalk {
   double microseconds;
 };
 
-/// Which takes least by estimates: prepare_tiles() and the walk of fastest_segments(), or `cluster` or `three_blocks`,
-/// where they support the problem. The numbers in the estimates were measured on an H200 at Dk = Dv = 128. Requires: an
-/// empty warpgroups_unsupported().
+/// Which takes least by estimates: prepare_tiles() and the walk of fastest_segments(), or `cluster`, `three_blocks` or
+/// `one_block`, where they support the problem. The numbers in the estimates were measured on an H200 at Dk = Dv = 128.
+/// Requires: an empty warpgroups_unsupported().
 FastestWalk fastest_walk(const Bf16Arguments&);
 
 /// The segments of `cluster` that are to be tried before that walk, from zeros: as many as run at once. A single one if

@@ -112,6 +112,10 @@ std::int64_t cluster_bytes_moved(const Bf16Arguments& a) {
   return delta_rule::cluster_bytes_moved(a) + ceil_div(a.Dv, 128) * gates;
 }
 
+std::int64_t one_block_bytes_moved(const Bf16Arguments& a) {
+  return delta_rule::one_block_bytes_moved(a) + ceil_div(a.Dv, 128) * 4 * std::int64_t(a.B) * a.H * a.L;
+}
+
 std::int64_t segmented_walk_bytes_moved(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
   const std::int64_t heads = std::int64_t(a.B) * a.H, gates = 4 * heads * a.L, count = plan.segments - 1;
   // prepare() writes decays in place of the keys' factors.

@@ -91,6 +91,31 @@ template <class Shape>
 constexpr std::size_t kSharedBytes =
     kPipelineDepth*(Tiles<Shape>::kBytes + kDecays * sizeof(float)) + kDepth* ValuePanel::kPanelBytes;
 
+/// A segment's decay, that of all rows of a state.
+class DecayOfSegment {
+ public:
+  /// @param decays [B, H, count]
+  DecayOfSegment(float* decays, int count) : decays_(decays), count_(count) {}
+
+  __device__ __forceinline__ bool begin(int head) {
+    decays_ += std::int64_t(head) * count_;
+    return true;
+  }
+  __device__ __forceinline__ void store(int segment, float decay) const { store_global(decays_ + segment, decay); }
+  __device__ __forceinline__ void load(int segment) { decay_ = load_for_update(decays_ + segment); }
+  static constexpr __device__ bool needs_past(int) { return true; }
+  template <int kSums>
+  __device__ __forceinline__ void add(float (&S)[kSums], const float (&H)[kSums]) const {
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) S[i] = decay_ * S[i] + H[i];
+  }
+
+ private:
+  float* decays_;
+  int count_;
+  float decay_ = 1;
+};
+
 /// sums += factor * values
 __device__ __forceinline__ void add_values(WarpgroupColumns& sums, const WarpgroupColumns& values, float factor) {
 #pragma unroll
@@ -104,7 +129,7 @@ template <class Shape>
 __global__ void __launch_bounds__(kMapThreads, 1)
     segment_maps_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps,
                         const __grid_constant__ TensorMap inverses, const float* all_decays, LaunchPlan plan,
-                        SegmentMaps<Shape::kDk> out) {
+                        SegmentMaps<Shape::kDk> out, DecayOfSegment of_segment) {
   constexpr int kDk = Shape::kDk, kDepth = MapTiles<kDk>::kDepth;
   const int b = int(blockIdx.z), h = int(blockIdx.y), chunks = plan.length / kChunk;
   const int key_tile = (out.tiles + 1) / 2, segment = int(blockIdx.x) / (key_tile + 1);
@@ -193,7 +218,10 @@ __global__ void __launch_bounds__(kMapThreads, 1)
     ring.advance();
   }
   is_key ? out.store_transition(a, columns, S) : out.store_state(a, columns, S);
-  if (is_key && threadIdx.x == 0) out.store_decay(a, columns, decay);
+  if (is_key && threadIdx.x == 0) {
+    of_segment.begin(b * a.H + h);
+    of_segment.store(segment, decay);
+  }
 }
 
 /// Kernel 3. Grid (tiles of 64 columns of Dv of all segments, H, B).
@@ -360,14 +388,15 @@ void segments(const Bf16Arguments& a, const LaunchPlan& plan) {
     SegmentMaps<Shape::kDk> segment_maps(a, plan.segments - 1);
     segment_maps.heads = a.heads;
     if (segment_maps.count > 0) {
-      segment_maps.decays = workspace<float>("gated_delta_rule: decays of segments",
-                                             std::size_t(std::int64_t(a.B) * a.H * segment_maps.count));
+      const DecayOfSegment of_segment(workspace<float>("gated_delta_rule: decays of segments",
+                                                       std::size_t(std::int64_t(a.B) * a.H * segment_maps.count)),
+                                      segment_maps.count);
       LaunchConfig config = segment_maps.template config<Shape>(a);
       config.shared_bytes += MapTiles<Shape::kDk>::kDepth * kDecays * sizeof(float);
       config.starts_early = true;
       launch(segment_maps_kernel<Shape>, config, a, chunk_maps(a), map_of(x, a, 2 * kChunk), x.decays, plan,
-             segment_maps);
-      carry_segments<Shape>(a, segment_maps, true);
+             segment_maps, of_segment);
+      carry_segments<Shape>(a, segment_maps, true, of_segment);
       end_part("segments");
     }
     LaunchConfig config(grid_of<Shape>(extents_of(a), plan.segments), kBlockThreads, kSharedBytes<Shape>);

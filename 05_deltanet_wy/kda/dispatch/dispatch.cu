@@ -3,8 +3,8 @@
 ///
 /// Idea: choose a kernel that supports the problem, and the faster one of two. On Hopper that is `cluster` if there are
 /// enough heads for its clusters, and `one_anchor` otherwise, or `two_products` if rows of g are not aligned; on other
-/// GPUs it is `specialized_warps`. With few heads the sequence is cut into segments that start from zeros where the
-/// gates forget enough, which the GPU finds out: those of `zero_starts` if they take long, else those of `segments`.
+/// GPUs it is `specialized_warps`. With few heads the sequence is cut into segments. Where the gates forget enough they
+/// start from zeros, which the GPU finds out: those of `zero_starts` if they take long, else those of `segments`.
 /// Where blocks have too little shared memory, `tensor_core` may still fit. Problems that the tensor cores do not
 /// support are computed in fp32 by `recurrent_gpu`: widths that are no multiple of 16 or too large, and rows that are
 /// not aligned. One kernel each copies q, k and v to fp32, and one copies the result back.
@@ -14,9 +14,9 @@
 /// Bound by: as what it chooses.
 /// Requires: Dk <= 256.
 /// Weakness: rows that are not aligned, and widths that are no multiple of 16, could be copied to aligned bf16 rows of
-/// a suitable width. Where gates are weak, few heads leave multiprocessors idle. The choice between `cluster` and
-/// `one_anchor` does not look at the gates: where they are so strong that chunks take the long way
-/// (sub_chunk_anchors.cuh), both are slower than the estimate.
+/// a suitable width. The number of segments does not look at the gates, nor does the choice between `cluster` and
+/// `one_anchor`: where they are so strong that chunks take the long way (sub_chunk_anchors.cuh), both are slower than
+/// the estimate.
 
 #include <cuda_runtime.h>
 
@@ -67,6 +67,9 @@ constexpr double kFirstClocks = 17820, kClusterClocks = 5640, kWalkClocks = 1880
 constexpr int kFewPositions = 128;
 // Of `one_anchor`: microseconds of its two launches, and the speed of its bytes as a multiple of a copy's.
 constexpr double kTwoLaunches = 9, kBytesSpeed = 0.95;
+// Of the starts of segments, where gates are weak: clocks for a chunk of kernel 2 of `segments`, and from one start to the
+// next; and microseconds that its kernels 2 and 3 take beside that.
+constexpr double kMapClocks = 1920, kLinkClocks = 2400, kStarts = 24;
 // Microseconds: of a kernel that finds that gates do not allow it to start from zeros, of two that find that they did,
 // and of a thousand blocks of these.
 constexpr double kRefusal = 15, kNothingToDo = 3, kThousandBlocks = 0.6;
@@ -98,6 +101,16 @@ double one_anchor_time(const Bf16Arguments& a) {
   return two_kernels_time(a, chunks_in_line(a, tile::make_launch_plan(a.L, 64, 1)));
 }
 
+/// Those of `segments` if each segment needs the state that the one before leaves.
+double computed_starts_time(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
+  const estimate::Card card = estimate::card();
+  const std::int64_t heads = std::int64_t(a.B) * a.H, tiles = ceil_div(a.Dv, 64), count = plan.segments - 1;
+  const double chunks = plan.length / 64;
+  return two_kernels_time(a, card.rounds(heads * tiles * plan.segments) * (plan.length / 64)) + kStarts +
+         card.microseconds(double(card.rounds(heads * (count * ceil_div(tiles, 2) + count - 1))) * chunks * kMapClocks +
+                           double(count - 1) * kLinkClocks);
+}
+
 /// The bounds are rough, but far from the point where they are equal the choice is clear, and near it either will do.
 bool cluster_is_faster(const Bf16Arguments& a) {
   if (!one_anchor_unsupported(a).empty()) return false;
@@ -105,10 +118,13 @@ bool cluster_is_faster(const Bf16Arguments& a) {
   return cluster_time(clusters_of(a), double(ceil_div(a.L, 64))) < one_anchor_time(a);
 }
 
-/// The segments of `segments`. A single one where they gain little: with 32 heads of 16384 positions an H100 was slower.
+/// The segments of `segments`. A single one where they gain little, or lose where gates are weak: with 32 heads of 16384
+/// positions and with 12 heads of 2048 an H100 was slower.
 tile::LaunchPlan worthwhile_segments(const Bf16Arguments& a) {
   const tile::LaunchPlan plan = shortest_segments(a);
-  const bool is_faster = two_kernels_time(a, chunks_in_line(a, plan)) < 0.85 * one_anchor_time(a);
+  const double whole = one_anchor_time(a);
+  const bool is_faster = plan.segments > 1 && two_kernels_time(a, chunks_in_line(a, plan)) < 0.85 * whole &&
+                         computed_starts_time(a, plan) < whole;
   return is_faster ? plan : tile::make_launch_plan(a.L, 64, 1);
 }
 

@@ -10,6 +10,7 @@
 
 #include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/kda.hpp"
+#include "05_deltanet_wy/kda/dispatch/segments.hpp"
 #include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"
 #include "05_deltanet_wy/kda/dispatch/zero_starts.hpp"
 #include "05_deltanet_wy/kda/prepare_decayed.hpp"
@@ -107,7 +108,10 @@ std::int64_t two_products_memory(const Bf16Arguments& a) {
 }
 
 std::int64_t segments_memory(const Bf16Arguments& a) {
-  return prepared_updates_memory(a) + heads_of(a) * ceil_div(a.L, 64) * 4 * std::int64_t(sizeof(float));  // bounds
+  const tile::LaunchPlan plan = shortest_segments(a);
+  const std::int64_t bounds = ceil_div(a.L, 64) * 4, decays = (plan.segments - 1) * (a.Dk <= 64 ? 64 : 128);
+  return prepared_updates_memory(a) + delta_rule::segment_maps_memory(without_gates(a), plan) +
+         heads_of(a) * (bounds + decays) * std::int64_t(sizeof(float));
 }
 
 std::int64_t zero_starts_memory(const Bf16Arguments& a) {

@@ -1,6 +1,16 @@
 #pragma once
 /// @file
-/// A block of `one_block` (one_block.cu): its shared memory, and what all its warps do but the chains.
+/// A block of `one_block`, with and without gates (dispatch/one_block.cu of both operators): its shared memory, and what
+/// all its warps do but the chains. one_block_chains.cuh has these, and the kernel.
+///
+/// What gates add is a type, `Decays`:
+///
+///     Decays::Arguments            those of the operator
+///     Decays::kExist               whether a warp computes decays. Those of a chunk lie in shared memory beside its Q
+///     Decays::kBytes               and K, and come and go with them
+///     Decays::Source               that warp: put() computes those of one chunk after the other
+///     Decays::multiply_pairs()     sums of K K^T or Q K^T, times the decay of each pair of positions, where they need it
+///     Decays::Chain                a chain's part (one_block_chains.cuh)
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -27,7 +37,7 @@ inline constexpr int kPairs = 4;   ///< pairs of Q and K in shared memory
 inline constexpr int kPlaces = 2;  ///< of V and O, of T and P, and of blocks
 
 /// A block's shared memory.
-template <class Shape>
+template <class Shape, class Decays>
 struct OneBlockMemory {
   using KeyTile = typename Shape::KeyTile;  ///< Q or K
 
@@ -35,7 +45,8 @@ struct OneBlockMemory {
   static constexpr int kValueBytes = int(ValuePanel::kPanelBytes);  ///< of a chain
   static constexpr int kV = 2 * kPairs * kKeyBytes, kMatrices = kV + kPlaces * kChains * kValueBytes;
   static constexpr int kSplit = kMatrices + kPlaces * ChunkMatrices::kBytes;
-  static constexpr int kBytes = kSplit + kPlaces * SplitBlocks::kBytes;
+  static constexpr int kDecays = kSplit + kPlaces * SplitBlocks::kBytes;
+  static constexpr int kBytes = kDecays + kPairs * Decays::kBytes;
 
   unsigned char* memory;  ///< kBytes, aligned to 1024
 
@@ -53,6 +64,10 @@ struct OneBlockMemory {
   }
   /// The blocks from which T is computed.
   __device__ __forceinline__ SplitBlocks blocks(int stage) const { return {at(kSplit + stage * SplitBlocks::kBytes)}; }
+  /// The decays of the chunk whose Q and K have this stage.
+  __device__ __forceinline__ float* decays(int stage) const {
+    return reinterpret_cast<float*>(memory + kDecays + stage * Decays::kBytes);
+  }
 
  private:
   __device__ __forceinline__ __nv_bfloat16* at(int offset) const {
@@ -61,15 +76,16 @@ struct OneBlockMemory {
 };
 
 /// A block's barriers.
+template <class Decays>
 struct OneBlockBarriers {
-  Barrier full[kPairs], empty[kPairs];                                ///< Q and K
+  Barrier full[kPairs], empty[kPairs];                                ///< Q and K, and decays
   Barrier v_full[kPlaces], output_full[kPlaces];                      ///< V, and O in the same place
   Barrier diagonal_full[kPlaces], diagonal_inverted[kPlaces];         ///< -A_cc, and U_cc in the same place
   Barrier T_full[kPlaces], P_full[kPlaces], matrices_empty[kPlaces];  ///< T and P, and their slot
 
   /// Called by one thread of the block.
   __device__ __forceinline__ void init() {
-    for (Barrier& barrier : full) barrier.init(1);
+    for (Barrier& barrier : full) barrier.init(Decays::kExist ? 2 : 1);
     for (Barrier& barrier : empty) barrier.init(4 + 4 * kChains);  // the warps that compute T, and those of the chains
     for (int i = 0; i < kPlaces; ++i) v_full[i].init(1), output_full[i].init(4 * kChains);
     for (int i = 0; i < kPlaces; ++i) diagonal_full[i].init(4), diagonal_inverted[i].init(2);
@@ -151,33 +167,44 @@ class RowGroup : public MatrixGroup {
   }
 };
 
-/// One thread loads Q and K.
-template <class Shape>
-__device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::ChunkMaps& maps,
-                                           const OneBlockMemory<Shape>& memory, OneBlockBarriers& barriers) {
+/// One thread loads Q and K. With decays its warp computes those of the chunk meanwhile.
+template <class Shape, class Decays>
+__device__ __forceinline__ void load_pairs(const typename Decays::Arguments& a, const tile::ChunkMaps& maps,
+                                           const OneBlockMemory<Shape, Decays>& memory,
+                                           OneBlockBarriers<Decays>& barriers) {
   using namespace tile;
   const int b = int(blockIdx.z), h = int(blockIdx.y);
   auto ring = Ring<kPairs>::producer();
+  typename Decays::Source source(a);
   for (int t = 0; t < a.L; t += kChunk) {
     ring.wait(barriers.empty);
-    barriers.full[ring.stage()].arrive_expect(2 * OneBlockMemory<Shape>::kKeyBytes);
-    load_panels(memory.K(ring.stage()), maps.k, barriers.full[ring.stage()], {.position = t, .head = h, .batch = b});
-    load_panels(memory.Q(ring.stage()), maps.q, barriers.full[ring.stage()], {.position = t, .head = h, .batch = b});
+    Barrier& full = barriers.full[ring.stage()];
+    if (!Decays::kExist || lane_index() == 0) {
+      full.arrive_expect(2 * memory.kKeyBytes);
+      load_panels(memory.K(ring.stage()), maps.k, full, {.position = t, .head = h, .batch = b});
+      load_panels(memory.Q(ring.stage()), maps.q, full, {.position = t, .head = h, .batch = b});
+    }
+    if constexpr (Decays::kExist) {
+      source.put(memory.decays(ring.stage()));
+      __syncwarp();
+      if (lane_index() == 0) full.arrive();
+    }
     ring.advance();
   }
 }
 
 /// One thread stores O, and loads V into the same place.
-template <class Shape>
-__device__ __forceinline__ void move_values(const Bf16Arguments& a, const tile::ChunkMaps& maps, const TensorMap& o,
-                                            const OneBlockMemory<Shape>& memory, OneBlockBarriers& barriers) {
+template <class Shape, class Decays>
+__device__ __forceinline__ void move_values(const typename Decays::Arguments& a, const tile::ChunkMaps& maps,
+                                            const TensorMap& o, const OneBlockMemory<Shape, Decays>& memory,
+                                            OneBlockBarriers<Decays>& barriers) {
   using namespace tile;
   const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * kChains * Shape::kDv;
   auto ring = Ring<kPlaces>::consumer();
   const int chains = min(kChains, (a.Dv - first_column - 1) / Shape::kDv + 1);  // that have columns
   const auto load_values = [&](int t, int stage) {
     if (t >= a.L) return;
-    barriers.v_full[stage].arrive_expect(chains * OneBlockMemory<Shape>::kValueBytes);
+    barriers.v_full[stage].arrive_expect(chains * memory.kValueBytes);
     for (int i = 0; i < chains; ++i) {
       load_panels(memory.V(stage, i), maps.v, barriers.v_full[stage],
                   {.column = first_column + i * Shape::kDv, .position = t, .head = h, .batch = b});
@@ -198,9 +225,10 @@ __device__ __forceinline__ void move_values(const Bf16Arguments& a, const tile::
 }
 
 /// Two neighbouring warps, the first with an even number, invert the blocks on the diagonal, two each.
-template <class Shape>
-__device__ __forceinline__ void invert_diagonals(const Bf16Arguments& a, const OneBlockMemory<Shape>& memory,
-                                                 OneBlockBarriers& barriers) {
+template <class Shape, class Decays>
+__device__ __forceinline__ void invert_diagonals(const typename Decays::Arguments& a,
+                                                 const OneBlockMemory<Shape, Decays>& memory,
+                                                 OneBlockBarriers<Decays>& barriers) {
   using namespace tile;
   const int b = int(blockIdx.z), h = int(blockIdx.y);
   const int first = int(threadIdx.x) % kWarpgroup / 32 % 2 * 2;  // of two blocks on the diagonal
@@ -221,9 +249,10 @@ __device__ __forceinline__ void invert_diagonals(const Bf16Arguments& a, const O
 }
 
 /// A warpgroup computes T of all chunks, but for the inverses on the diagonal.
-template <class Shape>
-__device__ __forceinline__ void compute_inverses(const Bf16Arguments& a, const OneBlockMemory<Shape>& memory,
-                                                 OneBlockBarriers& barriers) {
+template <class Shape, class Decays>
+__device__ __forceinline__ void compute_inverses(const typename Decays::Arguments& a,
+                                                 const OneBlockMemory<Shape, Decays>& memory,
+                                                 OneBlockBarriers<Decays>& barriers) {
   using namespace tile;
   const int b = int(blockIdx.z), h = int(blockIdx.y);
   const RowGroup rows;
@@ -247,10 +276,14 @@ __device__ __forceinline__ void compute_inverses(const Bf16Arguments& a, const O
   };
   // N = K K^T. The warps that invert get -A_cc: its blocks on the diagonal times -beta.
   const auto put_diagonal = [&](int t, int stage) {
-    if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
-    ring.advance();
 #pragma unroll
     for (int i = 0; i < kChunk / 2; ++i) N[i] = K_K[i];
+    if constexpr (Decays::kExist) {
+      Decays::multiply_pairs(N, memory.decays(ring.stage()));
+      __syncwarp();  // all lanes have read the decays
+    }
+    if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
+    ring.advance();
     rows.put_diagonal(memory.blocks(stage), N, beta);
     __syncwarp();
     if (lane_index() == 0) barriers.diagonal_full[stage].arrive();
