@@ -23,7 +23,13 @@
 namespace tutorial::kda {
 namespace {
 
-delta_rule::Kernel<Bf16BackwardArguments> fastest(const Bf16BackwardArguments&) {
+// Up to so many positions `tensor_core` is expected to be faster, as for `gated_delta_rule`.
+constexpr int kFewPositions = 256;
+
+/// The fastest kernel for a problem that `tensor_core` supports.
+delta_rule::Kernel<Bf16BackwardArguments> fastest(const Bf16BackwardArguments& g) {
+  if (g.L > kFewPositions && warpgroups_backward_unsupported(g).empty())
+    return {"warpgroups", warpgroups_backward, warpgroups_backward_memory};
   return {"tensor_core", tensor_core_backward, tensor_core_backward_memory};
 }
 
