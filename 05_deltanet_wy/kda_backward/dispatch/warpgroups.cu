@@ -49,7 +49,6 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <string>
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"
@@ -57,22 +56,15 @@
 #include "05_deltanet_wy/kda_backward/dispatch/chunk_gradients.cuh"
 #include "05_deltanet_wy/kda_backward/dispatch/forward_arguments.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.hpp"
-#include "05_deltanet_wy/kda_backward/dispatch/sub_chunk_gradients.cuh"
+#include "05_deltanet_wy/kda_backward/dispatch/sub_chunk_gradients.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"
-#include "common/device/device.hpp"
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/parts.hpp"
-#include "common/tile/select_shape.cuh"
 
 namespace tutorial::kda {
 namespace {
-
-/// Rows of a state in the workspace.
-__host__ __device__ constexpr int state_rows(int Dv) {
-  return (Dv + kColumns - 1) / kColumns * kColumns;
-}
 
 /// Tiles of 64 columns.
 __host__ __device__ constexpr int tiles_of(int width) {
@@ -101,50 +93,6 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
   gradients_with_anchor(g, tiles, sums, maps, at, decays);
 }
 
-/// A state that a walk has left.
-struct StateRows {
-  const __nv_bfloat16* rows;  ///< of S^T
-  int Dk;
-
-  /// A fragment of A: columns 16 j to 16 j + 15 of Dv and d to d + 15 of Dk.
-  __device__ __forceinline__ uint4 operator()(int j, int d) const {
-    const int lane = int(lane_index());
-    const auto* first = rows + (j * 16 + lane / 4) * Dk + d + lane % 4 * 2;
-    const auto two = [&](int row, int column) {
-      return load_for_update(reinterpret_cast<const std::uint32_t*>(first + row * Dk + column));
-    };
-    return make_uint4(two(0, 0), two(8, 0), two(0, 8), two(8, 8));
-  }
-};
-
-/// The gradients of the chunks that gradients_kernel has left out, all but dv. Starts early. Grid (any number of blocks).
-/// @tparam Shape its keys are the columns of Dv
-/// @param chunks of all heads
-template <class Shape>
-__global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
-    rest_kernel(Bf16BackwardArguments g, PreparedChunks prepared, Workspace x, int chunks) {
-  __shared__ int is_left[sub_chunks::kGradientThreads];
-  const int thread = int(threadIdx.x);
-  wait_for_previous_kernel();
-  for (int first = int(blockIdx.x); first < chunks; first += int(gridDim.x) * sub_chunks::kGradientThreads) {
-    const int own = first + thread * int(gridDim.x);
-    is_left[thread] = own < chunks && !(load_for_update(prepared.decays + std::int64_t(own) * g.Dk) < 0);
-    __syncthreads();
-    for (int i = 0; i < sub_chunks::kGradientThreads; ++i) {
-      if (!is_left[i]) continue;
-      const int chunk = first + i * int(gridDim.x), head = chunk / prepared.N, n = chunk % prepared.N;
-      const std::int64_t state = (std::int64_t(head) * prepared.N + n) * state_rows(g.Dv) * g.Dk;
-      const float* factors = prepared.factors ? prepared.factors + std::int64_t(chunk) * kChunk : nullptr;
-      for (int column = 0; column < g.Dk; column += kColumns) {
-        sub_chunks::gradients_of_chunk<Shape>(g, {head / g.H, head % g.H, n, column, x.v_new, factors},
-                                              StateRows{x.S.data + state, g.Dk}, StateRows{x.dS.data + state, g.Dk});
-        __syncthreads();
-      }
-    }
-    __syncthreads();
-  }
-}
-
 }  // namespace
 
 void warpgroups_backward(const Bf16BackwardArguments& g) {
@@ -163,15 +111,7 @@ void warpgroups_backward(const Bf16BackwardArguments& g) {
     launch(gradients_kernel<kDv>, config, g, ChunkGradientMaps(g, prepared, x, kDv), prepared.decays, prepared.N);
   };
   g.Dv <= 64 ? start.template operator()<64>() : start.template operator()<128>();
-  const int chunks = g.B * g.H * prepared.N;
-  select_shape(g.Dv, [&]<class Shape>(Shape) {
-    if constexpr (Shape::kDk <= 128) {
-      launch(rest_kernel<Shape>,
-             {unsigned(std::min(chunks, 2 * multiprocessor_count())), unsigned(sub_chunks::kGradientThreads),
-              sizeof(sub_chunks::ChunkMemory<Shape>)},
-             g, prepared, x, chunks);
-    }
-  });
+  gradients_by_sub_chunks(g, prepared, {x.v_new, x.S.data, x.dS.data});
   if (g.normalize_keys) normalize_rows_backward({g.B, g.H, g.L}, g.k, read_only(g.dk), g.dk, g.Dk);
   end_part("gradients");
 }

@@ -1,0 +1,81 @@
+/// @file
+/// The gradients of the chunks that have no anchor, for `warpgroups` of `--backward`: the kernel of `tensor_core`, on what
+/// the walks of `warpgroups` leave. As many blocks as run at once take such chunks in turn; where there is none, they
+/// look at the sign of each chunk's decay and end.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "05_deltanet_wy/kda_backward/dispatch/sub_chunk_gradients.cuh"
+#include "05_deltanet_wy/kda_backward/dispatch/sub_chunk_gradients.hpp"
+#include "common/device/device.hpp"
+#include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/warp.cuh"
+#include "common/tile/select_shape.cuh"
+
+namespace tutorial::kda {
+namespace {
+
+using namespace tile;
+using sub_chunks::kColumns;
+
+/// A state that a walk has left.
+struct StateRows {
+  const __nv_bfloat16* rows;  ///< of S^T
+  int Dk;
+
+  /// A fragment of A: columns 16 j to 16 j + 15 of Dv and d to d + 15 of Dk.
+  __device__ __forceinline__ uint4 operator()(int j, int d) const {
+    const int lane = int(lane_index());
+    const auto* first = rows + (j * 16 + lane / 4) * Dk + d + lane % 4 * 2;
+    const auto two = [&](int row, int column) {
+      return load_for_update(reinterpret_cast<const std::uint32_t*>(first + row * Dk + column));
+    };
+    return make_uint4(two(0, 0), two(8, 0), two(0, 8), two(8, 8));
+  }
+};
+
+/// The gradients of the chunks that have no anchor, all but dv. Grid (any number of blocks).
+/// @tparam Shape its keys are the columns of Dv
+/// @param chunks of all heads
+template <class Shape>
+__global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
+    sub_chunks_kernel(Bf16BackwardArguments g, PreparedChunks prepared, WalkedChunks x, int chunks) {
+  __shared__ int is_left[sub_chunks::kGradientThreads];
+  const int thread = int(threadIdx.x);
+  for (int first = int(blockIdx.x); first < chunks; first += int(gridDim.x) * sub_chunks::kGradientThreads) {
+    const int own = first + thread * int(gridDim.x);
+    is_left[thread] = own < chunks && !(load_for_update(prepared.decays + std::int64_t(own) * g.Dk) < 0);
+    __syncthreads();
+    for (int i = 0; i < sub_chunks::kGradientThreads; ++i) {
+      if (!is_left[i]) continue;
+      const int chunk = first + i * int(gridDim.x), head = chunk / prepared.N, n = chunk % prepared.N;
+      const std::int64_t state = (std::int64_t(head) * prepared.N + n) * state_rows(g.Dv) * g.Dk;
+      const float* factors = prepared.factors ? prepared.factors + std::int64_t(chunk) * kChunk : nullptr;
+      for (int column = 0; column < g.Dk; column += kColumns) {
+        sub_chunks::gradients_of_chunk<Shape>(g, {head / g.H, head % g.H, n, column, x.v_new, factors},
+                                              StateRows{x.S + state, g.Dk}, StateRows{x.dS + state, g.Dk});
+        __syncthreads();
+      }
+    }
+    __syncthreads();
+  }
+}
+
+}  // namespace
+
+void gradients_by_sub_chunks(const Bf16BackwardArguments& g, const PreparedChunks& prepared, const WalkedChunks& x) {
+  const int chunks = g.B * g.H * prepared.N;
+  select_shape(g.Dv, [&]<class Shape>(Shape) {
+    if constexpr (Shape::kDk <= 128) {
+      launch(sub_chunks_kernel<Shape>,
+             {unsigned(std::min(chunks, 2 * multiprocessor_count())), unsigned(sub_chunks::kGradientThreads),
+              sizeof(sub_chunks::ChunkMemory<Shape>)},
+             g, prepared, x, chunks);
+    }
+  });
+}
+
+}  // namespace tutorial::kda
