@@ -359,7 +359,6 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   if (threadIdx.x == 0) {
     store_tile(maps.dq, tiles.Q.data, part);
     store_tile(maps.dk, tiles.K.data, part);
-    commit_stores();
   }
   add_up_terms(tiles, sums, warp, growth);
   fence_async_proxy();

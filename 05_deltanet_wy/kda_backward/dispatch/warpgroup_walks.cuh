@@ -10,8 +10,9 @@
 /// The multiplication by D waits for nothing, so it is done while the first product runs. Of a chunk with one anchor
 /// (chunk_gradients.cuh) a walk leaves the states S and dS times D, else S and dS.
 ///
-/// The block, its warps and its barriers are those without gates. The walk from the beginning has fewer tiles of a
-/// chunk, and so one chunk more of them in shared memory.
+/// The block and its warps are those without gates. Shared memory has the tiles of three chunks of the walk from the
+/// beginning, and of two of the walk from the end, which has more. There the tiles that the first two products read may
+/// be filled again before the chunk is done.
 
 #include <cuda_runtime.h>
 
@@ -28,32 +29,53 @@ namespace {
 using namespace delta_rule;  // walks without gates
 using namespace tile;
 
-/// Chunks in the shared memory of a walk.
-template <bool kIsReversed>
-constexpr int kDepth = kIsReversed ? 2 : 3;
+constexpr int kForwardDepth = 3, kReversedDepth = 2;  // chunks in the shared memory of a walk
 
-/// What both walks read of a chunk in shared memory, in which V stands for V or dO, and then what the walk from the end
-/// reads.
+/// What the walk from the beginning reads of a chunk in shared memory.
 template <int kDk>
-struct DecayedTiles {
+struct ForwardTiles {
   PanelTile<kDk> K, K_end;
   ValuePanel V;
-  SquarePanel T_high, T_low, P;
-  PanelTile<kDk> Q;
+  SquarePanel T_high, T_low;
 
-  static constexpr int kKeys = kChunk * kDk, kSquare = SquarePanel::kPanelElements;
-  /// Of the tiles of a walk.
-  template <bool kIsReversed>
-  static constexpr int kBytes = 2 * (kIsReversed ? 3 * kKeys + 4 * kSquare : 2 * kKeys + 3 * kSquare);
+  static constexpr int kBytes = 2 * (2 * kChunk * kDk + 3 * SquarePanel::kPanelElements);
 
-  __device__ __forceinline__ explicit DecayedTiles(unsigned char* memory)
+  __device__ __forceinline__ explicit ForwardTiles(unsigned char* memory)
       : K{reinterpret_cast<__nv_bfloat16*>(memory)},
-        K_end{K.data + kKeys},
-        V{K_end.data + kKeys},
-        T_high{V.data + kSquare},
-        T_low{T_high.data + kSquare},
-        P{T_low.data + kSquare},
-        Q{P.data + kSquare} {}
+        K_end{K.data + kChunk * kDk},
+        V{K_end.data + kChunk * kDk},
+        T_high{V.data + V.kPanelElements},
+        T_low{T_high.data + T_high.kPanelElements} {}
+};
+
+/// What the walk from the end reads first of a chunk.
+template <int kDk>
+struct FirstTiles {
+  PanelTile<kDk> K_end, Q;
+  ValuePanel dO;
+  SquarePanel P;
+
+  static constexpr int kBytes = 2 * (2 * kChunk * kDk + 2 * SquarePanel::kPanelElements);
+
+  __device__ __forceinline__ explicit FirstTiles(unsigned char* memory)
+      : K_end{reinterpret_cast<__nv_bfloat16*>(memory)},
+        Q{K_end.data + kChunk * kDk},
+        dO{Q.data + kChunk * kDk},
+        P{dO.data + dO.kPanelElements} {}
+};
+
+/// What it reads then, when the first tiles may be filled again.
+template <int kDk>
+struct LaterTiles {
+  SquarePanel T_high, T_low;
+  PanelTile<kDk> K;
+
+  static constexpr int kBytes = 2 * (kChunk * kDk + 2 * SquarePanel::kPanelElements);
+
+  __device__ __forceinline__ explicit LaterTiles(unsigned char* memory)
+      : T_high{reinterpret_cast<__nv_bfloat16*>(memory)},
+        T_low{T_high.data + T_high.kPanelElements},
+        K{T_low.data + T_low.kPanelElements} {}
 };
 
 template <int kDk>
@@ -62,18 +84,23 @@ using ChunkDecays = FloatPanels<1, kDk>;
 /// Shared memory of a walk: tiles, what is stored, decays.
 template <int kDk>
 struct WalkMemory {
-  using Tiles = DecayedTiles<kDk>;
   using Stored = StoredTiles<PanelShape<kDk, kColumns>>;
+  static constexpr int kLater = kReversedDepth * FirstTiles<kDk>::kBytes;
   static constexpr int kTiles =
-      std::max(kDepth<false> * Tiles::template kBytes<false>, kDepth<true>* Tiles::template kBytes<true>);
+      std::max(kForwardDepth * ForwardTiles<kDk>::kBytes, kLater + kReversedDepth * LaterTiles<kDk>::kBytes);
   static constexpr int kDecays = kTiles + Stored::kBytes;
-  static constexpr int kBytes = kDecays + kDepth<false> * ChunkDecays<kDk>::kBytes;
+  static constexpr int kBytes = kDecays + kForwardDepth * ChunkDecays<kDk>::kBytes;
 
   unsigned char* data;  ///< kBytes, aligned to kTileAlignment
 
-  template <bool kIsReversed>
-  __device__ __forceinline__ Tiles tiles(int stage) const {
-    return Tiles(data + stage * Tiles::template kBytes<kIsReversed>);
+  __device__ __forceinline__ ForwardTiles<kDk> forward(int stage) const {
+    return ForwardTiles<kDk>(data + stage * ForwardTiles<kDk>::kBytes);
+  }
+  __device__ __forceinline__ FirstTiles<kDk> first(int stage) const {
+    return FirstTiles<kDk>(data + stage * FirstTiles<kDk>::kBytes);
+  }
+  __device__ __forceinline__ LaterTiles<kDk> later(int stage) const {
+    return LaterTiles<kDk>(data + kLater + stage * LaterTiles<kDk>::kBytes);
   }
   __device__ __forceinline__ ChunkDecays<kDk> decays(int stage) const {
     return {reinterpret_cast<const float*>(data + kDecays + stage * ChunkDecays<kDk>::kBytes)};
@@ -81,11 +108,16 @@ struct WalkMemory {
   __device__ __forceinline__ Stored stored() const { return Stored(data + kTiles); }
 };
 
+/// The barriers of a walk. In the walk from the end `full` and `empty` are those of the first tiles.
+struct DecayedBarriers : WalkBarriers {
+  Barrier later_full[kReversedDepth], later_empty[kReversedDepth];
+};
+
 /// The tensors of both walks.
 struct DecayedMaps {
-  TensorMap K, K_end, decays;
-  TensorMap v, T, v_new, S;      // from the beginning
-  TensorMap Q, d_o, TP, dv, dS;  // from the end
+  TensorMap K, K_end, T, decays;
+  TensorMap v, v_new, S;        // from the beginning
+  TensorMap Q, P, d_o, dv, dS;  // from the end
 };
 
 /// S = S . D, and writes it times a factor: as it is then if the chunk has one anchor, else as it was.
@@ -115,7 +147,7 @@ __device__ __forceinline__ void decay_and_put(WarpgroupState<kDk>& S, const Pane
 /// The walk from the beginning, by a warpgroup.
 template <int kDk>
 __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, int N, int first,
-                                              const WalkMemory<kDk>& memory, WalkBarriers& barriers) {
+                                              const WalkMemory<kDk>& memory, DecayedBarriers& barriers) {
   const int b = int(blockIdx.z), h = int(blockIdx.y);
   const auto stored = memory.stored();
   WarpgroupState<kDk> S;
@@ -125,10 +157,10 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, in
   WarpgroupColumns residual, v_new;
   WarpgroupFragments factor;
   const int unit = first_unit_of_columns();
-  auto ring = Ring<kDepth<false>>::consumer();
+  auto ring = Ring<kForwardDepth>::consumer();
   auto state_ring = Ring<1>::producer(), rows_ring = state_ring;
   for (int n = 0; n < N; ++n) {
-    const auto tiles = memory.template tiles<false>(ring.stage());
+    const ForwardTiles<kDk> tiles = memory.forward(ring.stage());
     round_state<kDk>(s, S);
     ring.wait(barriers.full);
     load_signed_values(residual, tiles.V, unit, kMinus);
@@ -167,7 +199,7 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, in
 /// The walk from the end, by a warpgroup.
 template <int kDk>
 __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, int N, int first,
-                                               const WalkMemory<kDk>& memory, WalkBarriers& barriers) {
+                                               const WalkMemory<kDk>& memory, DecayedBarriers& barriers) {
   const int b = int(blockIdx.z), h = int(blockIdx.y);
   const auto stored = memory.stored();
   WarpgroupState<kDk> S;  // dS / scale
@@ -178,42 +210,46 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, i
   RoundedState<kDk> s;
   WarpgroupColumns X, dV;  // dV with the opposite sign, divided by scale
   WarpgroupFragments factor;
-  auto ring = Ring<kDepth<true>>::consumer();
+  auto ring = Ring<kReversedDepth>::consumer();  // of both kinds of tiles
   auto state_ring = Ring<1>::producer(), rows_ring = state_ring;
   for (int n = N - 1; n >= 0; --n) {
-    const auto tiles = memory.template tiles<true>(ring.stage());
+    const FirstTiles<kDk> tiles = memory.first(ring.stage());
     round_state<kDk>(s, S);
     ring.wait(barriers.full);
     wgmma_fence(X, s);
-    start_transposed_scores(X, tiles.V, tiles.P);
+    start_transposed_scores(X, tiles.dO, tiles.P);
     start_residual<kDk>(X, s, tiles.K_end);
     wgmma_commit();
     state_ring.wait(barriers.state_empty);
     wgmma_wait<1>(S);  // as in the other walk
     decay_and_put<kDk>(S, stored.state, memory.decays(ring.stage()), g.scale);
     wgmma_fence(S);
-    start_state_update<kDk>(S, tiles.V, tiles.Q);
+    start_state_update<kDk>(S, tiles.dO, tiles.Q);
     wgmma_commit();
     pass_to_copies(barriers.state_full[0]);
     state_ring.advance();
+    const LaterTiles<kDk> later = memory.later(ring.stage());
+    ring.wait(barriers.later_full);
     wgmma_wait<1>(X);
 
     round_columns(factor, X);
     wgmma_fence(dV, factor);
-    start_value_gradients(dV, factor, tiles.T_high, tiles.T_low);
+    start_value_gradients(dV, factor, later.T_high, later.T_low);
     wgmma_commit();
     wgmma_wait<0>(S, dV);
+    // The decays may be filled again: between the ordinary loads that have read them and this arrival is a
+    // fence_async_proxy(), that of pass_to_copies().
+    if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
 
     round_columns(factor, dV);
     wgmma_fence(S, factor);
-    start_state_update<kDk>(S, factor, tiles.K);
+    start_state_update<kDk>(S, factor, later.K);
     wgmma_commit();
     rows_ring.wait(barriers.rows_empty);
     put_output(stored.rows, dV, -g.scale);
     pass_to_copies(barriers.rows_full[0]);
     wgmma_wait<0>(S);
-    // As in the other walk; here only the decays have been read by ordinary loads.
-    if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
+    if (lane_index() == 0) barriers.later_empty[ring.stage()].arrive();
     ring.advance();
     rows_ring.advance();
   }
@@ -224,30 +260,52 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, i
   }
 }
 
-/// Loads the chunks of a walk. Called by one thread. @param first the block's column of Dv
-template <int kDk, bool kIsReversed>
-__device__ __forceinline__ void load_chunks(const DecayedMaps& maps, const WalkMemory<kDk>& memory,
-                                            WalkBarriers& barriers, int N, int first) {
-  constexpr unsigned kBytes = unsigned(DecayedTiles<kDk>::template kBytes<kIsReversed>);
+/// Loads the chunks of the walk from the beginning. Called by one thread. @param first the block's column of Dv
+template <int kDk>
+__device__ __forceinline__ void load_forwards(const DecayedMaps& maps, const WalkMemory<kDk>& memory,
+                                              DecayedBarriers& barriers, int N, int first) {
   const int h = int(blockIdx.y), b = int(blockIdx.z);
-  auto ring = Ring<kDepth<kIsReversed>>::producer();
-  for (int i = 0; i < N; ++i) {
-    const int n = kIsReversed ? N - 1 - i : i, t = n * kChunk;
-    const auto tiles = memory.template tiles<kIsReversed>(ring.stage());
+  auto ring = Ring<kForwardDepth>::producer();
+  for (int n = 0; n < N; ++n) {
+    const ForwardTiles<kDk> tiles = memory.forward(ring.stage());
     const auto decays = memory.decays(ring.stage());
-    const TileOrigin origin{.position = t, .head = h, .batch = b};
+    const TileOrigin origin{.position = n * kChunk, .head = h, .batch = b};
     ring.wait(barriers.empty);
     Barrier& full = barriers.full[ring.stage()];
-    full.arrive_expect(kBytes + decays.kLoadedBytes);
-    // In the order in which the walk needs them.
-    load_panels(kIsReversed ? tiles.K_end : tiles.K, kIsReversed ? maps.K_end : maps.K, full, origin);
-    load_tile(kIsReversed ? maps.d_o : maps.v, tiles.V.data, full,
-              {.column = first, .position = t, .head = h, .batch = b});
+    full.arrive_expect(tiles.kBytes + decays.kLoadedBytes);
+    load_panels(tiles.K, maps.K, full, origin);
+    load_tile(maps.v, tiles.V.data, full, {.column = first, .position = n * kChunk, .head = h, .batch = b});
     load_panels(decays, maps.decays, full, {.position = n, .head = h, .batch = b});
-    if constexpr (kIsReversed) load_panels(tiles.Q, maps.Q, full, origin);
-    load_tile(kIsReversed ? maps.TP : maps.T, tiles.T_high.data, full,
-              {.position = n * kMatrixRows, .head = h, .batch = b});
-    load_panels(kIsReversed ? tiles.K : tiles.K_end, kIsReversed ? maps.K : maps.K_end, full, origin);
+    load_tile(maps.T, tiles.T_high.data, full, {.position = n * kMatrixRows, .head = h, .batch = b});
+    load_panels(tiles.K_end, maps.K_end, full, origin);
+    ring.advance();
+  }
+}
+
+/// The same for the walk from the end.
+template <int kDk>
+__device__ __forceinline__ void load_backwards(const DecayedMaps& maps, const WalkMemory<kDk>& memory,
+                                               DecayedBarriers& barriers, int N, int first) {
+  const int h = int(blockIdx.y), b = int(blockIdx.z);
+  auto ring = Ring<kReversedDepth>::producer();
+  for (int n = N - 1; n >= 0; --n) {
+    const FirstTiles<kDk> tiles = memory.first(ring.stage());
+    const LaterTiles<kDk> later = memory.later(ring.stage());
+    const auto decays = memory.decays(ring.stage());
+    const TileOrigin origin{.position = n * kChunk, .head = h, .batch = b};
+    ring.wait(barriers.empty);
+    Barrier& full = barriers.full[ring.stage()];
+    full.arrive_expect(tiles.kBytes + decays.kLoadedBytes);
+    load_panels(tiles.K_end, maps.K_end, full, origin);
+    load_tile(maps.d_o, tiles.dO.data, full, {.column = first, .position = n * kChunk, .head = h, .batch = b});
+    load_tile(maps.P, tiles.P.data, full, {.position = n * kMatrixRows + 2 * kChunk, .head = h, .batch = b});
+    load_panels(decays, maps.decays, full, {.position = n, .head = h, .batch = b});
+    load_panels(tiles.Q, maps.Q, full, origin);
+    ring.wait(barriers.later_empty);
+    Barrier& later_full = barriers.later_full[ring.stage()];
+    later_full.arrive_expect(later.kBytes);
+    load_tile(maps.T, later.T_high.data, later_full, {.position = n * kMatrixRows, .head = h, .batch = b});
+    load_panels(later.K, maps.K, later_full, origin);
     ring.advance();
   }
 }
@@ -258,13 +316,15 @@ template <int kDk>
 __global__ void __launch_bounds__(kWalkThreads, 1)
     walks_kernel(Bf16BackwardArguments g, const __grid_constant__ DecayedMaps maps, int N) {
   let_next_kernel_start();
-  __shared__ WalkBarriers barriers;
+  __shared__ DecayedBarriers barriers;
   const int tiles = int(gridDim.x) / 2, tile = int(blockIdx.x) % tiles, first = tile * kColumns;
   const bool is_reversed = int(blockIdx.x) >= tiles;
   const WalkMemory<kDk> memory{dynamic_shared<unsigned char, kTileAlignment>()};
   if (threadIdx.x == 0) {
     for (Barrier& barrier : barriers.full) barrier.init(1);
     for (Barrier& barrier : barriers.empty) barrier.init(4);
+    for (Barrier& barrier : barriers.later_full) barrier.init(1);
+    for (Barrier& barrier : barriers.later_empty) barrier.init(4);
     barriers.state_full[0].init(4), barriers.state_empty[0].init(1);
     barriers.rows_full[0].init(4), barriers.rows_empty[0].init(1);
     fence_barrier_init();
@@ -277,8 +337,7 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
   }
   if (threadIdx.x == 0) {
     wait_for_previous_kernel();  // rows and matrices
-    is_reversed ? load_chunks<kDk, true>(maps, memory, barriers, N, first)
-                : load_chunks<kDk, false>(maps, memory, barriers, N, first);
+    is_reversed ? load_backwards(maps, memory, barriers, N, first) : load_forwards(maps, memory, barriers, N, first);
   } else if (threadIdx.x == 32) {
     store_states<1>(is_reversed ? maps.dS : maps.S, memory.stored(), barriers, N, tile, tiles, is_reversed);
   } else if (threadIdx.x == 64) {
@@ -298,14 +357,14 @@ inline DecayedMaps walk_maps(const Bf16BackwardArguments& g, const PreparedChunk
   const std::int64_t rows = std::int64_t(x.N) * kChunk, matrices = std::int64_t(x.N) * kMatrixRows;
   return {.K = prepared_map(g, x.K, rows, g.Dk, kChunk),
           .K_end = prepared_map(g, x.K_end, rows, g.Dk, kChunk),
+          .T = prepared_map(g, x.matrices, matrices, kChunk, 2 * kChunk),
           .decays = float_tile_map(packed<const float>(x.decays, g.H, x.N, g.Dk), decays, 1),
           .v = tile_map(g.v, values, kChunk),
-          .T = prepared_map(g, x.matrices, matrices, kChunk, 2 * kChunk),
           .v_new = tile_map(out.v_new, values, kChunk),
           .S = tile_map(out.S, out.states, kColumns),
           .Q = prepared_map(g, x.Q, rows, g.Dk, kChunk),
+          .P = prepared_map(g, x.matrices, matrices, kChunk, kChunk),
           .d_o = tile_map(g.d_o, values, kChunk),
-          .TP = prepared_map(g, x.matrices, matrices, kChunk, kMatrixRows),
           .dv = tile_map(g.dv, values, kChunk),
           .dS = tile_map(out.dS, out.states, kColumns)};
 }
