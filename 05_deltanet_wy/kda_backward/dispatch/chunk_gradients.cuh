@@ -115,7 +115,8 @@ struct ChunkOfBlock {
         first(int(blockIdx.x) % tiles * kColumns) {}
 };
 
-/// Starts to load all tiles but that of g. Called by two threads, because each copy takes time to start.
+/// Starts to load all tiles but that of g, which is only brought closer. Called by two threads, because each copy takes
+/// time to start.
 template <int kDv>
 __device__ __forceinline__ void start_loads(const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums,
                                             const ChunkGradientMaps& maps, const ChunkOfBlock& at, int state_rows) {
@@ -136,6 +137,10 @@ __device__ __forceinline__ void start_loads(const ChunkGradientTiles<kDv>& tiles
     load_panels(tiles.K_end, maps.K_end, sums.keys_full, keys);
     load_panels(tiles.Q, maps.Q, sums.keys_full, keys);
     load_panels(tiles.K, maps.K, sums.keys_full, keys);
+    keys.column *= 2;  // the map counts pairs of bf16
+    prefetch_tile(maps.g, keys);
+    keys.column += 64;
+    prefetch_tile(maps.g, keys);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "05_deltanet_wy/kda_backward/dispatch/sub_chunk_gradients.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
+#include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
@@ -38,7 +39,7 @@ struct StateRows {
   }
 };
 
-/// The gradients of the chunks that have no anchor, all but dv. Grid (at least a block
+/// The gradients of the chunks that have no anchor, all but dv. Starts early. Grid (at least a block
 /// for every 256 chunks).
 /// @tparam Shape its keys are the columns of Dv
 /// @param chunks of all heads
@@ -46,6 +47,7 @@ template <class Shape>
 __global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
     sub_chunks_kernel(Bf16BackwardArguments g, PreparedChunks prepared, WalkedChunks x, int chunks) {
   __shared__ int is_left[sub_chunks::kGradientThreads];
+  wait_for_previous_kernel();
   const int first = int(blockIdx.x), own = first + int(threadIdx.x) * int(gridDim.x);
   is_left[threadIdx.x] = own < chunks && !(load_for_update(prepared.decays + std::int64_t(own) * g.Dk) < 0);
   __syncthreads();
@@ -69,10 +71,10 @@ void gradients_by_sub_chunks(const Bf16BackwardArguments& g, const PreparedChunk
   const int blocks = std::max(2 * multiprocessor_count(), ceil_div(chunks, sub_chunks::kGradientThreads));
   select_shape(g.Dv, [&]<class Shape>(Shape) {
     if constexpr (Shape::kDk <= 128) {
-      launch(sub_chunks_kernel<Shape>,
-             {unsigned(std::min(chunks, blocks)), unsigned(sub_chunks::kGradientThreads),
-              sizeof(sub_chunks::ChunkMemory<Shape>)},
-             g, prepared, x, chunks);
+      LaunchConfig config(unsigned(std::min(chunks, blocks)), unsigned(sub_chunks::kGradientThreads),
+                          sizeof(sub_chunks::ChunkMemory<Shape>));
+      config.starts_early = true;
+      launch(sub_chunks_kernel<Shape>, config, g, prepared, x, chunks);
     }
   });
 }
