@@ -38,8 +38,8 @@
 /// Resources: 204 KB of shared memory in the walks, 107 KB in gradients_kernel.
 /// Work: that of prepare_chunks(), and per position 12 Dk Dv + 64 (10 Dk + 6 Dv + 4 Dv ceil(Dk / 64)) operations on
 /// tensor cores with the masked halves; two exponentials per position and column.
-/// Bytes: per position at Dk = Dv = 128, 2 184 in prepare_chunks(), 1 800 and 2 184 in the walks, if the tiles of Dv
-/// share what they read, and 3 592 in gradients_kernel, if those of Dk do: 9.8 KB.
+/// Bytes: per position at Dk = Dv = 128, 2 188 in prepare_chunks(), 1 800 and 2 184 in the walks, if the tiles of Dv
+/// share what they read, and 4 112 in gradients_kernel, if those of Dk do: 10.3 KB.
 /// Bound by: the memory's bandwidth; with few heads the chain of the walks.
 /// Requires: compute capability 9.0, what one_anchor_unsupported() requires, Dk and Dv up to 128; tensors that a tensor
 /// map can describe.
