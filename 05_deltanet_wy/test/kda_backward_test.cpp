@@ -170,9 +170,9 @@ TEST(KdaBackwardTest, ChunksWithAnAnchorAndWithout) {
       const auto g = problem.inputs.at("g").elements<float>();
       for (std::size_t i = 0; i < g.size(); ++i) {
         const std::size_t chunk = i / std::size_t(Dk) % 330 / 64, channel = i % std::size_t(Dk);
-        if (chunk == 1 && channel == 7) g[i] = -2;    // one channel forgets too much
-        if (chunk == 2) g[i] = -0.64f;                // 2^-59.1
-        if (chunk == 3) g[i] = -0.66f;                // 2^-60.9
+        if (chunk == 1 && channel == 7) g[i] = -2;  // one channel forgets too much
+        if (chunk == 2) g[i] = -0.64f;              // 2^-59.1
+        if (chunk == 3) g[i] = -0.66f;              // 2^-60.9
         if (chunk == 4 && channel % 2 == 0) g[i] = 0;
       }
       const Stage& stage = find_stage(*definition, "warpgroups");
@@ -180,6 +180,12 @@ TEST(KdaBackwardTest, ChunksWithAnAnchorAndWithout) {
                    tolerance_of(stage, problem.sizes));
     }
   }
+}
+
+// With few heads `warpgroups` has walks and gradients in one launch, here in two.
+TEST(KdaBackwardTest, ManyHeads) {
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(2, 18, 67, 16, 32)), 5);
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 19, 70, 80, 80)), 5);
 }
 
 TEST(KdaBackwardTest, NoStates) {

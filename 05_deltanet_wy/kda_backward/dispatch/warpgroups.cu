@@ -49,16 +49,19 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <string>
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/chunk_gradients.cuh"
 #include "05_deltanet_wy/kda_backward/dispatch/forward_arguments.hpp"
+#include "05_deltanet_wy/kda_backward/dispatch/one_launch.cuh"
 #include "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/sub_chunk_gradients.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"
+#include "common/device/device.hpp"
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/parts.hpp"
@@ -71,7 +74,7 @@ __host__ __device__ constexpr int tiles_of(int width) {
   return (width + kColumns - 1) / kColumns;
 }
 
-/// Grid (chunks and tiles of Dk, H, B). Starts early. Returns where the chunk has no anchor.
+/// Grid (chunks and tiles of Dk, H, B). Returns where the chunk has no anchor.
 /// @param all_decays of the chunks
 template <int kDv>
 __global__ void __launch_bounds__(kWarpgroup, 2)
@@ -79,18 +82,38 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
                      int N) {
   __shared__ ChunkSums sums;
   const ChunkGradientTiles<kDv> tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
-  const ChunkOfBlock at(g, N, tiles_of(g.Dk));
-  const float* decays = all_decays + ((std::int64_t(at.b) * g.H + at.h) * N + at.n) * g.Dk;
+  // The last chunk first: what the walk from the beginning has stored last may still be in the second-level cache.
+  const int key_tiles = tiles_of(g.Dk), n = N - 1 - int(blockIdx.x) / key_tiles;
+  const ChunkPart at{g.B - 1 - int(blockIdx.z), g.H - 1 - int(blockIdx.y), n, int(blockIdx.x) % key_tiles * kColumns};
+  const float* decays = all_decays + ((std::int64_t(at.b) * g.H + at.h) * N + n) * g.Dk;
   let_next_kernel_start();
-  if (threadIdx.x == 0) {
-    sums.values_full.init(1), sums.keys_full.init(1), sums.gates_full.init(1);
-    fence_barrier_init();
-  }
-  wait_for_previous_kernel();
+  if (threadIdx.x == 0) sums.init();
   if (!(load_for_update(decays) < 0)) return;
   __syncthreads();
-  if (threadIdx.x == 0 || threadIdx.x == 32) start_loads(tiles, sums, maps, at, state_rows(g.Dv));
+  if (threadIdx.x == 0) load_values(tiles, sums, maps, at, state_rows(g.Dv));
+  if (threadIdx.x == 32) load_keys(tiles, sums, maps, at, state_rows(g.Dv));
   gradients_with_anchor(g, tiles, sums, maps, at, decays);
+}
+
+/// Both walks in one launch, and all chunks with an anchor in the next.
+template <int kDk, int kDv>
+void in_two_launches(const Bf16BackwardArguments& g, const PreparedChunks& prepared, const Workspace& x) {
+  launch(walks_kernel<kDk>, walk_launch(g, WalkMemory<kDk>::kBytes), g, walk_maps(g, prepared, x), prepared.N);
+  end_part("walks");
+  const dim3 chunks(unsigned(prepared.N * tiles_of(g.Dk)), unsigned(g.H), unsigned(g.B));
+  launch(gradients_kernel<kDv>, {chunks, unsigned(kWarpgroup), std::size_t(ChunkGradientTiles<kDv>::kBytes)}, g,
+         ChunkGradientMaps(g, prepared, x, kDv), prepared.decays, prepared.N);
+}
+
+/// All that in one launch.
+template <int kDk, int kDv>
+void in_one_launch(const Bf16BackwardArguments& g, const PreparedChunks& prepared, const Workspace& x) {
+  const std::int64_t blocks = walk_blocks(g) + multiprocessor_count();  // one per multiprocessor at a time
+  LaunchConfig config(unsigned(blocks), unsigned(kWalkThreads),
+                      std::max(WalkMemory<kDk>::kBytes, kGroups * ChunkGradientTiles<kDv>::kBytes));
+  config.starts_early = true;
+  launch(one_launch_kernel<kDk, kDv>, config, g, walk_maps(g, prepared, x), ChunkGradientMaps(g, prepared, x, kDv),
+         prepared);
 }
 
 }  // namespace
@@ -99,18 +122,10 @@ void warpgroups_backward(const Bf16BackwardArguments& g) {
   const PreparedChunks prepared = prepare_chunks(forward_of(g));
   end_part("prepare");
   const Workspace x = workspace_of(g, "kda --backward: warpgroups", 1);
-  const auto walk = [&]<int kDk>() {
-    launch(walks_kernel<kDk>, walk_launch(g, WalkMemory<kDk>::kBytes), g, walk_maps(g, prepared, x), prepared.N);
-  };
-  g.Dk <= 64 ? walk.template operator()<64>() : walk.template operator()<128>();
-  end_part("walks");
-  const auto start = [&]<int kDv>() {
-    const dim3 chunks(unsigned(prepared.N * tiles_of(g.Dk)), unsigned(g.H), unsigned(g.B));
-    LaunchConfig config(chunks, unsigned(kWarpgroup), ChunkGradientTiles<kDv>::kBytes);
-    config.starts_early = start_early(g);
-    launch(gradients_kernel<kDv>, config, g, ChunkGradientMaps(g, prepared, x, kDv), prepared.decays, prepared.N);
-  };
-  g.Dv <= 64 ? start.template operator()<64>() : start.template operator()<128>();
+  select_widths(g, [&]<int kDk, int kDv>() {
+    // Where walks leave half of the multiprocessors idle, these can take chunks.
+    start_early(g) ? in_one_launch<kDk, kDv>(g, prepared, x) : in_two_launches<kDk, kDv>(g, prepared, x);
+  });
   gradients_by_sub_chunks(g, prepared, {x.v_new, x.S.data, x.dS.data});
   if (g.normalize_keys) normalize_rows_backward({g.B, g.H, g.L}, g.k, read_only(g.dk), g.dk, g.Dk);
   end_part("gradients");

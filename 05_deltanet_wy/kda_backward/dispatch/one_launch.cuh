@@ -1,0 +1,116 @@
+#pragma once
+/// @file
+/// Both walks and the gradients of chunks in one launch, for few heads: `warpgroups` of `--backward`.
+///
+/// Idea: a walk takes one chunk after the other, by a block for 64 columns of Dv of a head. With few heads most
+/// multiprocessors would wait until all walks are done. But chunk n is ready when the walk from the beginning has come
+/// to it and so has the one from the end: those in the middle of a sequence after half of the time. So blocks take
+/// numbers. The first ones walk and end. All others, among them those that start when a walk has ended, take chunks, from
+/// the middle of the sequences to both ends, in each of their two warpgroups.
+///
+/// The threads that store what a walk leaves count the chunks that are in memory, and those that load a chunk wait for
+/// these counters. Walks wait for nobody, and their blocks have the smallest numbers. So all that is waited for has
+/// started, in whatever order blocks start.
+
+#include <cuda_runtime.h>
+
+#include "05_deltanet_wy/kda_backward/dispatch/chunk_gradients.cuh"
+#include "05_deltanet_wy/kda_backward/dispatch/sub_chunk_gradients.hpp"
+#include "05_deltanet_wy/kda_backward/dispatch/warpgroup_walks.cuh"
+#include "common/device/architecture.cuh"
+#include "common/device/atomic.cuh"
+
+namespace tutorial::kda {
+namespace {
+
+constexpr int kGroups = kWalkThreads / kWarpgroup;
+
+/// Bulk copies that this thread starts read what it knows to be in device memory.
+__device__ __forceinline__ void fence_device_memory_for_copies() {
+#if TUTORIAL_SM90 && !TUTORIAL_EMULATOR
+  asm volatile("fence.proxy.async.global;" : : : "memory");
+#endif
+}
+
+/// Waits until both walks have left what the chunk takes. Called by all lanes of a warp.
+/// @param progress of the head: kProgress counters for each tile of Dv
+__device__ __forceinline__ void wait_for_walks(const int* progress, int tiles, const ChunkPart& at, int N) {
+  for (int i = int(lane_index()); i < kProgress * tiles; i += 32) {
+    const int needed = i % kProgress < 2 ? at.n + 1 : N - at.n;
+    for (;;) {
+      const int missing = needed - load_acquire(progress + i);
+      if (missing <= 0) break;
+      if (missing > 1) __nanosleep(1000);  // many ask; a chunk takes about as long
+      backoff();
+    }
+  }
+  __syncwarp();
+  fence_device_memory_for_copies();
+}
+
+/// The chunk of a task: all heads' chunks in the middle come first.
+__device__ __forceinline__ ChunkPart part_of_task(const Bf16BackwardArguments& g, int task, int N, int tiles) {
+  const int of_all_heads = g.B * g.H * tiles, rank = task / of_all_heads, rest = task % of_all_heads;
+  const int head = rest / tiles, n = N / 2 + (rank % 2 ? -(rank / 2 + 1) : rank / 2);
+  return {head / g.H, head % g.H, n, rest % tiles * kColumns};
+}
+
+/// Grid (any number of blocks). Starts early.
+template <int kDk, int kDv>
+__global__ void __launch_bounds__(kWalkThreads, 1)
+    one_launch_kernel(Bf16BackwardArguments g, const __grid_constant__ DecayedMaps walk_maps,
+                      const __grid_constant__ ChunkGradientMaps maps, PreparedChunks prepared) {
+  __shared__ DecayedBarriers barriers;
+  __shared__ ChunkSums all_sums[kGroups];
+  __shared__ int block, tasks[kGroups][2];
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const int N = prepared.N, value_tiles = (g.Dv + kColumns - 1) / kColumns,
+            key_tiles = (g.Dk + kColumns - 1) / kColumns;
+  let_next_kernel_start();
+  wait_for_previous_kernel();
+  if (threadIdx.x == 0) {
+    block = atomicAdd(prepared.numbers, 1);
+    for (ChunkSums& sums : all_sums) sums.init();
+  }
+  __syncthreads();
+  if (const int number = block; number < g.B * g.H * 2 * value_tiles) {
+    const int head = number / (2 * value_tiles), tile = number / 2 % value_tiles, is_reversed = number % 2;
+    int* progress = prepared.progress + (head * value_tiles + tile) * kProgress + is_reversed * 2;
+    walk<kDk>(g, walk_maps, {head / g.H, head % g.H, tile, value_tiles, is_reversed != 0, N, progress},
+              WalkMemory<kDk>{memory}, barriers);
+    return;
+  }
+
+  const int group = uniform(int(threadIdx.x) / kWarpgroup), thread = int(threadIdx.x) % kWarpgroup;
+  const ChunkGradientTiles<kDv> tiles(
+      reinterpret_cast<__nv_bfloat16*>(memory + group * ChunkGradientTiles<kDv>::kBytes));
+  ChunkSums& sums = all_sums[group];
+  const int all = N * g.B * g.H * key_tiles;
+  int next = thread == 0 ? atomicAdd(prepared.numbers + 1, 1) : 0;
+  unsigned phase = 0;
+  for (int round = 0;; ++round) {
+    int& shared_task = tasks[group][round % 2];
+    if (thread == 0) shared_task = next;
+    wait_at_named_barrier(1 + unsigned(group), kWarpgroup);
+    const int task = shared_task;
+    if (task >= all) return;
+    ChunkPart at = part_of_task(g, task, N, key_tiles);
+    at.group = unsigned(group), at.phase = phase;
+    const int head = at.b * g.H + at.h;
+    const float* decays = prepared.decays + (std::int64_t(head) * N + at.n) * g.Dk;
+    if (thread == 0) next = atomicAdd(prepared.numbers + 1, 1);
+    if (!(load_for_update(decays) < 0)) continue;
+    if (thread < 32) {
+      wait_for_walks(prepared.progress + head * value_tiles * kProgress, value_tiles, at, N);
+      if (thread == 0) {
+        load_values(tiles, sums, maps, at, state_rows(g.Dv));
+        load_keys(tiles, sums, maps, at, state_rows(g.Dv));
+      }
+    }
+    gradients_with_anchor(g, tiles, sums, maps, at, decays);
+    phase ^= 1;
+  }
+}
+
+}  // namespace
+}  // namespace tutorial::kda
