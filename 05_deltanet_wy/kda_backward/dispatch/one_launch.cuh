@@ -59,7 +59,7 @@ __device__ __forceinline__ ChunkPart part_of_task(const Bf16BackwardArguments& g
 template <int kDk, int kDv>
 __global__ void __launch_bounds__(kWalkThreads, 1)
     one_launch_kernel(Bf16BackwardArguments g, const __grid_constant__ DecayedMaps walk_maps,
-                      const __grid_constant__ ChunkGradientMaps maps, PreparedChunks prepared) {
+                      const __grid_constant__ ChunkGradientMaps maps, PreparedChunks prepared, Workspace x) {
   __shared__ DecayedBarriers barriers;
   __shared__ ChunkSums all_sums[kGroups];
   __shared__ int block, tasks[kGroups][2];
@@ -74,10 +74,12 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
   }
   __syncthreads();
   if (const int number = block; number < g.B * g.H * 2 * value_tiles) {
-    const int head = number / (2 * value_tiles), tile = number / 2 % value_tiles, is_reversed = number % 2;
+    const int head = number / (2 * value_tiles), b = head / g.H, h = head % g.H, tile = number / 2 % value_tiles;
+    const bool is_reversed = number % 2 != 0;
     int* progress = prepared.progress + (head * value_tiles + tile) * kProgress + is_reversed * 2;
-    walk<kDk>(g, walk_maps, {head / g.H, head % g.H, tile, value_tiles, is_reversed != 0, N, progress},
-              WalkMemory<kDk>{memory}, barriers);
+    __nv_bfloat16* states = (is_reversed ? x.dS : x.S).row(b, h, 0);
+    walk<kDk>(g, walk_maps, {b, h, tile, value_tiles, is_reversed, N, states, progress}, WalkMemory<kDk>{memory},
+              barriers);
     return;
   }
 

@@ -23,22 +23,6 @@ namespace {
 using namespace tile;
 using sub_chunks::kColumns;
 
-/// A state that a walk has left.
-struct StateRows {
-  const __nv_bfloat16* rows;  ///< of S^T
-  int Dk;
-
-  /// A fragment of A: columns 16 j to 16 j + 15 of Dv and d to d + 15 of Dk.
-  __device__ __forceinline__ uint4 operator()(int j, int d) const {
-    const int lane = int(lane_index());
-    const auto* first = rows + (j * 16 + lane / 4) * Dk + d + lane % 4 * 2;
-    const auto two = [&](int row, int column) {
-      return load_for_update(reinterpret_cast<const std::uint32_t*>(first + row * Dk + column));
-    };
-    return make_uint4(two(0, 0), two(8, 0), two(0, 8), two(8, 8));
-  }
-};
-
 /// The gradients of the chunks that have no anchor, all but dv. Starts early. Grid (at least a block
 /// for every 256 chunks).
 /// @tparam Shape its keys are the columns of Dv
@@ -55,11 +39,14 @@ __global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
     if (!is_left[i]) continue;
     const int chunk = first + i * int(gridDim.x), head = chunk / prepared.N, n = chunk % prepared.N;
     const std::int64_t state = std::int64_t(chunk) * state_rows(g.Dv) * g.Dk;
+    const auto fragments = [&](const __nv_bfloat16* states) {
+      return sub_chunks::StateFragments{reinterpret_cast<const uint4*>(states + state) + lane_index(), g.Dk / 16 * 32};
+    };
     const float* factors = prepared.factors ? prepared.factors + std::int64_t(chunk) * kChunk : nullptr;
     // What the chunk before is read for after its last barrier is written again after the first one of this chunk.
     for (int column = 0; column < g.Dk; column += kColumns) {
-      sub_chunks::gradients_of_chunk<Shape>(g, {head / g.H, head % g.H, n, column, x.v_new, factors},
-                                            StateRows{x.S + state, g.Dk}, StateRows{x.dS + state, g.Dk});
+      sub_chunks::gradients_of_chunk<Shape>(g, {head / g.H, head % g.H, n, column, x.v_new, factors}, fragments(x.S),
+                                            fragments(x.dS));
     }
   }
 }

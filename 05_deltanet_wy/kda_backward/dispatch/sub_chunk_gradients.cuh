@@ -37,6 +37,16 @@ struct ChunkPart {
   const float* factors;       ///< f of the chunk's positions; null: 1
 };
 
+/// The state of a chunk, as A fragments of its transpose.
+struct StateFragments {
+  const uint4* fragments;  ///< the lane's first one
+  int stride;              ///< from 16 columns of Dv to the next
+
+  __device__ __forceinline__ uint4 operator()(int j, int d) const {
+    return load_for_update(fragments + j * stride + d / 16 * 32);
+  }
+};
+
 /// What products read; Shape::kDk columns hold all of Dv.
 template <class Shape>
 struct ProductTiles {

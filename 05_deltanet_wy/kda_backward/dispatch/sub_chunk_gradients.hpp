@@ -18,7 +18,7 @@ TUTORIAL_HOST_DEVICE constexpr int state_rows(int Dv) {
 /// What the walks leave.
 struct WalkedChunks {
   View<__nv_bfloat16> v_new;    ///< [B, H, L, Dv]
-  const __nv_bfloat16 *S, *dS;  ///< [B, H, N, state_rows(Dv), Dk]: before, after each chunk
+  const __nv_bfloat16 *S, *dS;  ///< [B, H, N, state_rows(Dv) Dk]: before, after each chunk; A fragments of S^T, dS^T
 };
 
 /// Starts the kernel for all gradients but dv of these chunks, on current_stream().

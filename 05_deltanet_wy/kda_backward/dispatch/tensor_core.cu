@@ -241,16 +241,6 @@ __global__ void __launch_bounds__(kThreads, 1) walks_kernel(Bf16BackwardArgument
   }
 }
 
-/// The state of a chunk, as a walk leaves it.
-struct StateFragments {
-  const uint4* fragments;  // of the chunk
-  int stride;              // from 16 columns of Dv to the next
-
-  __device__ __forceinline__ uint4 operator()(int j, int d) const {
-    return load_global(fragments + j * stride + d / 16 * 32);
-  }
-};
-
 /// Grid (chunks and tiles of Dk, H, B). @tparam Shape its keys are the columns of Dv
 template <class Shape>
 __global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
@@ -260,8 +250,8 @@ __global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
   const int stride = g.Dk / 16 * 32;
   sub_chunks::gradients_of_chunk<Shape>(
       g, {b, h, n, int(blockIdx.x) % key_tiles * kColumns, x.v_new, x.factors + chunk * kChunk},
-      StateFragments{fragments_of(x.S, g, chunk, g.Dk / 16, 0), stride},
-      StateFragments{fragments_of(x.dS, g, chunk, g.Dk / 16, 0), stride});
+      sub_chunks::StateFragments{fragments_of(x.S, g, chunk, g.Dk / 16, 0), stride},
+      sub_chunks::StateFragments{fragments_of(x.dS, g, chunk, g.Dk / 16, 0), stride});
 }
 
 /// Bytes of what the kernels pass on, beside those of prepare().

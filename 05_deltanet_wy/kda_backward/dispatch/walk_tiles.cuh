@@ -22,8 +22,9 @@ using namespace tile;
 struct WalkPlace {
   int b, h, tile, tiles;  ///< tiles of Dv
   bool is_reversed;
-  int N;          ///< chunks
-  int* progress;  ///< null, or [2]: chunks of which the states, and v_new or dV, are in memory
+  int N;                  ///< chunks
+  __nv_bfloat16* states;  ///< of the head
+  int* progress;          ///< null, or [2]: chunks of which the states, and v_new or dV, are in memory
 
   /// The first column.
   __device__ __forceinline__ int first() const { return tile * kColumns; }
@@ -111,6 +112,7 @@ struct WalkMemory {
 /// The barriers of a walk. In the walk from the end `full` and `empty` are those of the first tiles.
 struct DecayedBarriers : WalkBarriers {
   Barrier later_full[kReversedDepth], later_empty[kReversedDepth];
+  int state_is_tile;  ///< whether the state that has been passed on lies in shared memory
 };
 
 /// The tensors of both walks.

@@ -22,12 +22,18 @@
 namespace tutorial::kda {
 namespace {
 
-/// S = S . D, and writes it times a factor: as it is then if the chunk has one anchor, else as it was.
+/// S = S . D, and passes it on times a factor: if the chunk has one anchor as it is then, as rows in shared memory, else
+/// as it was, as fragments in device memory, where they take the place of rows.
+/// @param state the block's rows of the chunk's state
 template <int kDk>
-__device__ __forceinline__ void decay_and_put(WarpgroupState<kDk>& S, const PanelTile<kDk>& to,
-                                              const ChunkDecays<kDk>& decays, float factor) {
+__device__ __forceinline__ void decay_and_put(WarpgroupState<kDk>& S, const WalkMemory<kDk>& memory,
+                                              DecayedBarriers& barriers, int stage, float factor, __nv_bfloat16* state,
+                                              int Dk) {
+  const ChunkDecays<kDk> decays = memory.decays(stage);
+  const auto to = memory.stored().state;
   const bool has_anchor = decays.data[0] < 0;
-  const int unit = first_unit_of_rows(), column = int(lane_index()) % 4 * 2;
+  const int unit = first_unit_of_rows(), lane = int(lane_index()), column = lane % 4 * 2;
+  auto* fragments = reinterpret_cast<uint4*>(state) + warp_in_group() * (Dk / 16) * 32 + lane;
 #pragma unroll
   for (int d = 0; d < kDk; d += 16) {
     std::uint32_t rounded[4];
@@ -42,8 +48,13 @@ __device__ __forceinline__ void decay_and_put(WarpgroupState<kDk>& S, const Pane
       rounded[2 * half + 1] = pack(stored.x * s[2], stored.y * s[3]);
       s[0] *= D.x, s[1] *= D.y, s[2] *= D.x, s[3] *= D.y;
     }
-    stmatrix(to.data + to.advance(unit, 0, d), rounded);
+    if (has_anchor) {
+      stmatrix(to.data + to.advance(unit, 0, d), rounded);
+    } else if (d < Dk) {
+      store_global(fragments + d * 2, make_uint4(rounded[0], rounded[1], rounded[2], rounded[3]));
+    }
   }
+  if (threadIdx.x == kWarpgroup) barriers.state_is_tile = has_anchor;
 }
 
 /// The walk from the beginning, by a warpgroup.
@@ -51,6 +62,7 @@ template <int kDk>
 __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, const WalkPlace& at,
                                               const WalkMemory<kDk>& memory, DecayedBarriers& barriers) {
   const int b = at.b, h = at.h, first = at.first();
+  const auto state_of = [&](int n) { return at.states + std::int64_t(n * at.tiles + at.tile) * kColumns * g.Dk; };
   const auto stored = memory.stored();
   WarpgroupState<kDk> S;
   load_group_state<kDk>(S, g.initial_state.data ? g.initial_state.row(b, h, 0) + first : nullptr,
@@ -71,7 +83,7 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, co
     wgmma_commit();
     state_ring.wait(barriers.state_empty);
     wgmma_wait<1>(S);  // done already; without it the compiler would wait for the product with K+ before it touches S
-    decay_and_put<kDk>(S, stored.state, memory.decays(ring.stage()), 1);
+    decay_and_put<kDk>(S, memory, barriers, ring.stage(), 1, state_of(n), g.Dk);
     pass_to_copies(barriers.state_full[0]);
     state_ring.advance();
     wgmma_wait<0>(residual);
@@ -103,6 +115,7 @@ template <int kDk>
 __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, const WalkPlace& at,
                                                const WalkMemory<kDk>& memory, DecayedBarriers& barriers) {
   const int b = at.b, h = at.h, first = at.first();
+  const auto state_of = [&](int n) { return at.states + std::int64_t(n * at.tiles + at.tile) * kColumns * g.Dk; };
   const auto stored = memory.stored();
   WarpgroupState<kDk> S;  // dS / scale
   load_group_state<kDk>(S, g.dfinal_state.data ? g.dfinal_state.row(b, h, 0) + first : nullptr, g.dfinal_state.stride_l,
@@ -124,7 +137,7 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
     wgmma_commit();
     state_ring.wait(barriers.state_empty);
     wgmma_wait<1>(S);  // as in the other walk
-    decay_and_put<kDk>(S, stored.state, memory.decays(ring.stage()), g.scale);
+    decay_and_put<kDk>(S, memory, barriers, ring.stage(), g.scale, state_of(n), g.Dk);
     wgmma_fence(S);
     start_state_update<kDk>(S, tiles.dO, tiles.Q);
     wgmma_commit();
@@ -223,13 +236,13 @@ __device__ __forceinline__ void report(int* progress, int chunks) {
 /// What the thread does that stores the states of a walk.
 template <int kDk>
 __device__ __forceinline__ void store_states(const TensorMap& map, const WalkPlace& at, const PanelTile<kDk>& state,
-                                             WalkBarriers& barriers) {
+                                             DecayedBarriers& barriers) {
   int* progress = at.progress;
   auto ring = Ring<1>::consumer();
   for (int i = 0; i < at.N; ++i) {
     ring.wait(barriers.state_full);
     const int n = at.is_reversed ? at.N - 1 - i : i, row = (n * at.tiles + at.tile) * kColumns;
-    for (int panel = 0; panel < kDk / 64; ++panel) {
+    for (int panel = 0; barriers.state_is_tile && panel < kDk / 64; ++panel) {
       store_tile(map, state.data + panel * state.kPanelElements,
                  {.column = panel * 64, .position = row, .head = at.h, .batch = at.b});
     }
@@ -289,11 +302,13 @@ __device__ __forceinline__ void walk(const Bf16BackwardArguments& g, const Decay
 /// Grid (tiles of 64 columns of Dv for each walk, H, B).
 template <int kDk>
 __global__ void __launch_bounds__(kWalkThreads, 1)
-    walks_kernel(Bf16BackwardArguments g, const __grid_constant__ DecayedMaps maps, int N) {
+    walks_kernel(Bf16BackwardArguments g, const __grid_constant__ DecayedMaps maps, Workspace x, int N) {
   __shared__ DecayedBarriers barriers;
   let_next_kernel_start();
-  const int tiles = int(gridDim.x) / 2, number = int(blockIdx.x);
-  walk<kDk>(g, maps, {int(blockIdx.z), int(blockIdx.y), number % tiles, tiles, number >= tiles, N, nullptr},
+  const int b = int(blockIdx.z), h = int(blockIdx.y), tiles = int(gridDim.x) / 2, number = int(blockIdx.x);
+  const bool is_reversed = number >= tiles;
+  __nv_bfloat16* states = (is_reversed ? x.dS : x.S).row(b, h, 0);
+  walk<kDk>(g, maps, {b, h, number % tiles, tiles, is_reversed, N, states, nullptr},
             WalkMemory<kDk>{dynamic_shared<unsigned char, kTileAlignment>()}, barriers);
 }
 

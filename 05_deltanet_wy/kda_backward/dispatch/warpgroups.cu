@@ -74,35 +74,50 @@ __host__ __device__ constexpr int tiles_of(int width) {
   return (width + kColumns - 1) / kColumns;
 }
 
-/// Grid (chunks and tiles of Dk, H, B). Returns where the chunk has no anchor.
+/// The chunks with an anchor. Grid (any number of blocks).
 /// @param all_decays of the chunks
+/// @param all chunks of all heads, times tiles of Dk
 template <int kDv>
 __global__ void __launch_bounds__(kWarpgroup, 2)
     gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ ChunkGradientMaps maps, const float* all_decays,
-                     int N) {
+                     int N, int all) {
   __shared__ ChunkSums sums;
+  __shared__ bool has_anchor[kWarpgroup];
   const ChunkGradientTiles<kDv> tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
-  // The last chunk first: what the walk from the beginning has stored last may still be in the second-level cache.
-  const int key_tiles = tiles_of(g.Dk), n = N - 1 - int(blockIdx.x) / key_tiles;
-  const ChunkPart at{g.B - 1 - int(blockIdx.z), g.H - 1 - int(blockIdx.y), n, int(blockIdx.x) % key_tiles * kColumns};
-  const float* decays = all_decays + ((std::int64_t(at.b) * g.H + at.h) * N + n) * g.Dk;
+  const int thread = int(threadIdx.x), step = int(gridDim.x), key_tiles = tiles_of(g.Dk);
   let_next_kernel_start();
-  if (threadIdx.x == 0) sums.init();
-  if (!(load_for_update(decays) < 0)) return;
-  __syncthreads();
-  if (threadIdx.x == 0) load_values(tiles, sums, maps, at, state_rows(g.Dv));
-  if (threadIdx.x == 32) load_keys(tiles, sums, maps, at, state_rows(g.Dv));
-  gradients_with_anchor(g, tiles, sums, maps, at, decays);
+  if (thread == 0) sums.init();
+  unsigned phase = 0;
+  for (int i = 0, number = int(blockIdx.x); number < all; ++i, number += step) {
+    // The last chunk first: what the walk from the beginning has stored last may still be in the second-level cache.
+    const int chunk = (all - 1 - number) / key_tiles, first = (all - 1 - number) % key_tiles * kColumns;
+    if (i % kWarpgroup == 0) {  // the signs of the decays of the next chunks
+      const int own = number + thread * step;
+      __syncthreads();
+      has_anchor[thread] =
+          own < all && load_for_update(all_decays + std::int64_t((all - 1 - own) / key_tiles) * g.Dk) < 0;
+      __syncthreads();
+    }
+    if (!has_anchor[i % kWarpgroup]) continue;
+    const ChunkPart at{chunk / N / g.H, chunk / N % g.H, chunk % N, first, 0, phase};
+    if (thread == 0) load_values(tiles, sums, maps, at, state_rows(g.Dv));
+    __syncthreads();  // the thread has waited for the stores of the chunk before
+    if (thread == 32) load_keys(tiles, sums, maps, at, state_rows(g.Dv));
+    gradients_with_anchor(g, tiles, sums, maps, at, all_decays + std::int64_t(chunk) * g.Dk);
+    phase ^= 1;
+  }
 }
 
 /// Both walks in one launch, and all chunks with an anchor in the next.
 template <int kDk, int kDv>
 void in_two_launches(const Bf16BackwardArguments& g, const PreparedChunks& prepared, const Workspace& x) {
-  launch(walks_kernel<kDk>, walk_launch(g, WalkMemory<kDk>::kBytes), g, walk_maps(g, prepared, x), prepared.N);
+  launch(walks_kernel<kDk>, walk_launch(g, WalkMemory<kDk>::kBytes), g, walk_maps(g, prepared, x), x, prepared.N);
   end_part("walks");
-  const dim3 chunks(unsigned(prepared.N * tiles_of(g.Dk)), unsigned(g.H), unsigned(g.B));
-  launch(gradients_kernel<kDv>, {chunks, unsigned(kWarpgroup), std::size_t(ChunkGradientTiles<kDv>::kBytes)}, g,
-         ChunkGradientMaps(g, prepared, x, kDv), prepared.decays, prepared.N);
+  const int all = g.B * g.H * prepared.N * tiles_of(g.Dk);
+  launch(gradients_kernel<kDv>,
+         {unsigned(std::min(all, 2 * multiprocessor_count())), unsigned(kWarpgroup),
+          std::size_t(ChunkGradientTiles<kDv>::kBytes)},
+         g, ChunkGradientMaps(g, prepared, x, kDv), prepared.decays, prepared.N, all);
 }
 
 /// All that in one launch.
@@ -113,7 +128,7 @@ void in_one_launch(const Bf16BackwardArguments& g, const PreparedChunks& prepare
                       std::max(WalkMemory<kDk>::kBytes, kGroups * ChunkGradientTiles<kDv>::kBytes));
   config.starts_early = true;
   launch(one_launch_kernel<kDk, kDv>, config, g, walk_maps(g, prepared, x), ChunkGradientMaps(g, prepared, x, kDv),
-         prepared);
+         prepared, x);
 }
 
 }  // namespace
