@@ -122,8 +122,8 @@ constexpr KernelWithBarriers kKernels[] = {
      "EMULATOR_MULTIPROCESSORS=2", "rows_empty|wgmma_wait<1>\\(S|wait_stores<"},
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/chunk_gradients.cuh", 64, 64, 130, "",
      "EMULATOR_MULTIPROCESSORS=2", "all_products"},
-    {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/warpgroups.cu", 64, 64, 130, "",
-     "EMULATOR_MULTIPROCESSORS=2"},
+    {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/warpgroups.cu", 64, 64, 390, "",
+     "EMULATOR_MULTIPROCESSORS=1"},
     // Walks and gradients in one launch.
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/one_launch.cuh", 64, 64, 520, "",
      "EMULATOR_MULTIPROCESSORS=4"},

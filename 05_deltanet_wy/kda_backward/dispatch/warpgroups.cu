@@ -74,34 +74,30 @@ __host__ __device__ constexpr int tiles_of(int width) {
   return (width + kColumns - 1) / kColumns;
 }
 
-/// The chunks with an anchor. Grid (any number of blocks).
+/// The chunks with an anchor. Grid (at least a block for every kWarpgroup tasks).
 /// @param all_decays of the chunks
-/// @param all chunks of all heads, times tiles of Dk
+/// @param all tasks: chunks of all heads, times tiles of Dk
 template <int kDv>
 __global__ void __launch_bounds__(kWarpgroup, 2)
     gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ ChunkGradientMaps maps, const float* all_decays,
                      int N, int all) {
   __shared__ ChunkSums sums;
-  __shared__ bool has_anchor[kWarpgroup];
+  __shared__ bool has_none[kWarpgroup];  // which of the block's tasks have no anchor
   const ChunkGradientTiles<kDv> tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
-  const int thread = int(threadIdx.x), step = int(gridDim.x), key_tiles = tiles_of(g.Dk);
+  const int thread = int(threadIdx.x), key_tiles = tiles_of(g.Dk);
+  // The last chunk first: what the walk from the beginning has stored last may still be in the second-level cache.
+  const int last = all - 1 - int(blockIdx.x), step = int(gridDim.x), own = last - thread * step;
   let_next_kernel_start();
   if (thread == 0) sums.init();
+  has_none[thread] = own < 0 || !(load_for_update(all_decays + std::int64_t(own / key_tiles) * g.Dk) < 0);
+  __syncthreads();
   unsigned phase = 0;
-  for (int i = 0, number = int(blockIdx.x); number < all; ++i, number += step) {
-    // The last chunk first: what the walk from the beginning has stored last may still be in the second-level cache.
-    const int chunk = (all - 1 - number) / key_tiles, first = (all - 1 - number) % key_tiles * kColumns;
-    if (i % kWarpgroup == 0) {  // the signs of the decays of the next chunks
-      const int own = number + thread * step;
-      __syncthreads();
-      has_anchor[thread] =
-          own < all && load_for_update(all_decays + std::int64_t((all - 1 - own) / key_tiles) * g.Dk) < 0;
-      __syncthreads();
-    }
-    if (!has_anchor[i % kWarpgroup]) continue;
-    const ChunkPart at{chunk / N / g.H, chunk / N % g.H, chunk % N, first, 0, phase};
+  for (int i = 0; i < kWarpgroup; ++i) {
+    if (has_none[i]) continue;
+    const int task = last - i * step, chunk = task / key_tiles;
+    const ChunkPart at{chunk / N / g.H, chunk / N % g.H, chunk % N, task % key_tiles * kColumns, 0, phase};
     if (thread == 0) load_values(tiles, sums, maps, at, state_rows(g.Dv));
-    __syncthreads();  // the thread has waited for the stores of the chunk before
+    __syncthreads();  // thread 0 has waited for the stores of the chunk before
     if (thread == 32) load_keys(tiles, sums, maps, at, state_rows(g.Dv));
     gradients_with_anchor(g, tiles, sums, maps, at, all_decays + std::int64_t(chunk) * g.Dk);
     phase ^= 1;
@@ -114,10 +110,10 @@ void in_two_launches(const Bf16BackwardArguments& g, const PreparedChunks& prepa
   launch(walks_kernel<kDk>, walk_launch(g, WalkMemory<kDk>::kBytes), g, walk_maps(g, prepared, x), x, prepared.N);
   end_part("walks");
   const int all = g.B * g.H * prepared.N * tiles_of(g.Dk);
+  const int blocks = std::max(2 * multiprocessor_count(), ceil_div(all, kWarpgroup));
   launch(gradients_kernel<kDv>,
-         {unsigned(std::min(all, 2 * multiprocessor_count())), unsigned(kWarpgroup),
-          std::size_t(ChunkGradientTiles<kDv>::kBytes)},
-         g, ChunkGradientMaps(g, prepared, x, kDv), prepared.decays, prepared.N, all);
+         {unsigned(std::min(all, blocks)), unsigned(kWarpgroup), std::size_t(ChunkGradientTiles<kDv>::kBytes)}, g,
+         ChunkGradientMaps(g, prepared, x, kDv), prepared.decays, prepared.N, all);
 }
 
 /// All that in one launch.
