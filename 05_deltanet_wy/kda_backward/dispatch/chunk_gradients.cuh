@@ -110,14 +110,13 @@ struct ChunkSums {
 /// A chunk, and the columns of it that a warpgroup has.
 struct ChunkPart {
   int b, h, n, first;  ///< first: column of Dk
-  unsigned group = 0;  ///< the warpgroup among those of the block
   unsigned phase = 0;  ///< of the barriers for tiles
 
   /// The thread's number in the warpgroup.
-  __device__ __forceinline__ int thread() const { return int(threadIdx.x) % kWarpgroup; }
+  static __device__ __forceinline__ int thread() { return int(threadIdx.x) % kWarpgroup; }
   /// Named barriers of the warpgroup's own: for what threads have written, and for the end of all warps' products.
-  __device__ __forceinline__ unsigned all_threads() const { return 1 + group; }
-  __device__ __forceinline__ unsigned all_products() const { return 3 + group; }
+  static __device__ __forceinline__ unsigned all_threads() { return 1 + threadIdx.x / kWarpgroup; }
+  static __device__ __forceinline__ unsigned all_products() { return 3 + threadIdx.x / kWarpgroup; }
 };
 
 /// Starts to load what the first products read. Called by one thread.

@@ -32,27 +32,32 @@ __device__ __forceinline__ void fence_device_memory_for_copies() {
 #endif
 }
 
-/// Waits until both walks have left what the chunk takes. Called by all lanes of a warp.
+/// Waits until both walks have left what the chunk takes. Called by one thread.
 /// @param progress of the head: kProgress counters for each tile of Dv
 __device__ __forceinline__ void wait_for_walks(const int* progress, int tiles, const ChunkPart& at, int N) {
-  for (int i = int(lane_index()); i < kProgress * tiles; i += 32) {
-    const int needed = i % kProgress < 2 ? at.n + 1 : N - at.n;
-    for (;;) {
-      const int missing = needed - load_acquire(progress + i);
-      if (missing <= 0) break;
-      if (missing > 1) __nanosleep(1000);  // many ask; a chunk takes about as long
-      backoff();
+  for (;;) {
+    int missing = 0;  // chunks
+    for (int tile = 0; tile < tiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < kProgress; ++i) {
+        const int needed = i < 2 ? at.n + 1 : N - at.n;
+        missing = max(missing, needed - load_relaxed(progress + tile * kProgress + i));
+      }
     }
+    if (missing <= 0) break;
+    if (missing > 1) __nanosleep(1000);  // many ask; a chunk takes about as long
+    backoff();
   }
-  __syncwarp();
+  __threadfence();  // what was written before the counters is seen
   fence_device_memory_for_copies();
 }
 
-/// The chunk of a task: all heads' chunks in the middle come first.
-__device__ __forceinline__ ChunkPart part_of_task(const Bf16BackwardArguments& g, int task, int N, int tiles) {
+/// The chunk of a task: all heads' chunks in the middle come first. Its n is -1 if there is no such task.
+__device__ __forceinline__ ChunkPart part_of_task(const Bf16BackwardArguments& g, int task, int N, int tiles,
+                                                  unsigned phase) {
   const int of_all_heads = g.B * g.H * tiles, rank = task / of_all_heads, rest = task % of_all_heads;
   const int head = rest / tiles, n = N / 2 + (rank % 2 ? -(rank / 2 + 1) : rank / 2);
-  return {head / g.H, head % g.H, n, rest % tiles * kColumns};
+  return {head / g.H, head % g.H, rank < N ? n : -1, rest % tiles * kColumns, phase};
 }
 
 /// Grid (any number of blocks). Starts early.
@@ -62,7 +67,9 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
                       const __grid_constant__ ChunkGradientMaps maps, PreparedChunks prepared, Workspace x) {
   __shared__ DecayedBarriers barriers;
   __shared__ ChunkSums all_sums[kGroups];
-  __shared__ int block, tasks[kGroups][2];
+  __shared__ int block;
+  __shared__ ChunkPart
+      parts[kGroups][2];  // that the warpgroups have, and will have; here, because registers are scarce
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const int N = prepared.N, value_tiles = (g.Dv + kColumns - 1) / kColumns,
             key_tiles = (g.Dk + kColumns - 1) / kColumns;
@@ -87,30 +94,26 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
   const ChunkGradientTiles<kDv> tiles(
       reinterpret_cast<__nv_bfloat16*>(memory + group * ChunkGradientTiles<kDv>::kBytes));
   ChunkSums& sums = all_sums[group];
-  const int all = N * g.B * g.H * key_tiles;
-  int next = thread == 0 ? atomicAdd(prepared.numbers + 1, 1) : 0;
-  unsigned phase = 0;
-  for (int round = 0;; ++round) {
-    int& shared_task = tasks[group][round % 2];
-    if (thread == 0) shared_task = next;
-    wait_at_named_barrier(1 + unsigned(group), kWarpgroup);
-    const int task = shared_task;
-    if (task >= all) return;
-    ChunkPart at = part_of_task(g, task, N, key_tiles);
-    at.group = unsigned(group), at.phase = phase;
+  const auto take_task = [&](ChunkPart& to, unsigned phase) {
+    to = part_of_task(g, atomicAdd(prepared.numbers + 1, 1), N, key_tiles, phase);
+  };
+  if (thread == 0) take_task(parts[group][0], 0);
+  for (int turn = 0;; turn ^= 1) {
+    wait_at_named_barrier(ChunkPart::all_threads(), kWarpgroup);
+    const ChunkPart& at = parts[group][turn];
+    if (at.n < 0) return;
     const int head = at.b * g.H + at.h;
     const float* decays = prepared.decays + (std::int64_t(head) * N + at.n) * g.Dk;
-    if (thread == 0) next = atomicAdd(prepared.numbers + 1, 1);
-    if (!(load_for_update(decays) < 0)) continue;
-    if (thread < 32) {
-      wait_for_walks(prepared.progress + head * value_tiles * kProgress, value_tiles, at, N);
-      if (thread == 0) {
+    const bool has_anchor = load_for_update(decays) < 0;
+    if (thread == 0) {
+      if (has_anchor) {
+        wait_for_walks(prepared.progress + head * value_tiles * kProgress, value_tiles, at, N);
         load_values(tiles, sums, maps, at, state_rows(g.Dv));
         load_keys(tiles, sums, maps, at, state_rows(g.Dv));
       }
+      take_task(parts[group][turn ^ 1], at.phase ^ unsigned(has_anchor));
     }
-    gradients_with_anchor(g, tiles, sums, maps, at, decays);
-    phase ^= 1;
+    if (has_anchor) gradients_with_anchor(g, tiles, sums, maps, at, decays);
   }
 }
 

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
   for (int i = 0; i < kWarpgroup; ++i) {
     if (has_none[i]) continue;
     const int task = last - i * step, chunk = task / key_tiles;
-    const ChunkPart at{chunk / N / g.H, chunk / N % g.H, chunk % N, task % key_tiles * kColumns, 0, phase};
+    const ChunkPart at{chunk / N / g.H, chunk / N % g.H, chunk % N, task % key_tiles * kColumns, phase};
     if (thread == 0) load_values(tiles, sums, maps, at, state_rows(g.Dv));
     __syncthreads();  // thread 0 has waited for the stores of the chunk before
     if (thread == 32) load_keys(tiles, sums, maps, at, state_rows(g.Dv));
