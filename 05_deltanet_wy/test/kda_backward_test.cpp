@@ -182,12 +182,6 @@ TEST(KdaBackwardTest, ChunksWithAnAnchorAndWithout) {
   }
 }
 
-// With few heads `warpgroups` has walks and gradients in one launch, here in two.
-TEST(KdaBackwardTest, ManyHeads) {
-  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(2, 18, 67, 16, 32)), 5);
-  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 19, 70, 80, 80)), 5);
-}
-
 TEST(KdaBackwardTest, NoStates) {
   Problem problem = drawn(1, 2, 70, 16, 32, 64, kda_backward());
   problem.inputs.erase("initial_state");

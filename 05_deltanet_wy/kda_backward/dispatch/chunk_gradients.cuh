@@ -37,6 +37,7 @@ namespace {
 
 constexpr int kWarps = kWarpgroup / 32;
 constexpr int kRowsOfWarp = kChunk / kWarps;
+constexpr unsigned kProductsEnded = 1;  // named barrier: those of all warps
 
 /// The tensors of the last kernel, in tiles of 64 columns.
 struct ChunkGradientMaps {
@@ -95,67 +96,54 @@ struct ChunkGradientTiles {
 
 /// What a block keeps beside its tiles.
 struct ChunkSums {
-  Barrier values_full, keys_full, gates_full;  ///< of tiles
+  Barrier values_full, keys_full, gates_full;
   alignas(16) float states[kWarps][kColumns];  ///< parts of the sums of the rows of S . dS
   alignas(16) float gates[kWarps][kColumns];   ///< of a warp's 16 rows: base-2 logarithms of their decays
   alignas(16) float reads[kWarps][kColumns], writes[kWarps][kColumns];
-
-  /// Called by one thread.
-  __device__ __forceinline__ void init() {
-    values_full.init(1), keys_full.init(1), gates_full.init(1);
-    fence_barrier_init();
-  }
 };
 
-/// A chunk, and the columns of it that a warpgroup has.
-struct ChunkPart {
+/// The chunk of a block, and its columns.
+struct ChunkOfBlock {
   int b, h, n, first;  ///< first: column of Dk
-  unsigned phase = 0;  ///< of the barriers for tiles
 
-  /// The thread's number in the warpgroup.
-  static __device__ __forceinline__ int thread() { return int(threadIdx.x) % kWarpgroup; }
-  /// Named barriers of the warpgroup's own: for what threads have written, and for the end of all warps' products.
-  static __device__ __forceinline__ unsigned all_threads() { return 1 + threadIdx.x / kWarpgroup; }
-  static __device__ __forceinline__ unsigned all_products() { return 3 + threadIdx.x / kWarpgroup; }
+  /// In a grid (chunks times tiles of Dk, H, B), the last chunk first: what the walk from the beginning has stored last
+  /// may still be in the second-level cache.
+  __device__ __forceinline__ ChunkOfBlock(const Bf16BackwardArguments& g, int N, int tiles)
+      : b(g.B - 1 - int(blockIdx.z)),
+        h(g.H - 1 - int(blockIdx.y)),
+        n(N - 1 - int(blockIdx.x) / tiles),
+        first(int(blockIdx.x) % tiles * kColumns) {}
 };
 
-/// Starts to load what the first products read. Called by one thread.
-/// @param state_rows of a state in memory
+/// Starts to load all tiles but that of g. Called by two threads, because each copy takes time to start.
 template <int kDv>
-__device__ __forceinline__ void load_values(const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums,
-                                            const ChunkGradientMaps& maps, const ChunkPart& at, int state_rows) {
-  const TileOrigin rows{.position = at.n * kChunk, .head = at.h, .batch = at.b};
-  sums.values_full.arrive_expect(3 * kChunk * kDv * 2 + kColumns * kDv * 2);
-  load_panels(tiles.S, maps.S, sums.values_full,
-              {.column = at.first, .position = at.n * state_rows, .head = at.h, .batch = at.b});
-  load_panels(tiles.dO, maps.d_o, sums.values_full, rows);
-  load_panels(tiles.dV, maps.dv, sums.values_full, rows);
-  load_panels(tiles.v_new, maps.v_new, sums.values_full, rows);
-}
-
-/// Starts to load the other tiles but that of g, which is only brought closer. Called by one thread, which need not be
-/// the same one: each copy takes time to start.
-template <int kDv>
-__device__ __forceinline__ void load_keys(const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums,
-                                          const ChunkGradientMaps& maps, const ChunkPart& at, int state_rows) {
-  TileOrigin keys{.column = at.first, .position = at.n * kChunk, .head = at.h, .batch = at.b};
-  sums.keys_full.arrive_expect(kColumns * kDv * 2 + 3 * kChunk * kColumns * 2);
-  load_panels(tiles.dS, maps.dS, sums.keys_full,
-              {.column = at.first, .position = at.n * state_rows, .head = at.h, .batch = at.b});
-  load_panels(tiles.K_end, maps.K_end, sums.keys_full, keys);
-  load_panels(tiles.Q, maps.Q, sums.keys_full, keys);
-  load_panels(tiles.K, maps.K, sums.keys_full, keys);
-  keys.column *= 2;  // the map counts pairs of bf16
-  prefetch_tile(maps.g, keys);
-  keys.column += 64;
-  prefetch_tile(maps.g, keys);
+__device__ __forceinline__ void start_loads(const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums,
+                                            const ChunkGradientMaps& maps, const ChunkOfBlock& at, int state_rows) {
+  const TileOrigin rows{.position = at.n * kChunk, .head = at.h, .batch = at.b},
+      states{.column = at.first, .position = at.n * state_rows, .head = at.h, .batch = at.b};
+  constexpr unsigned kValues = kChunk * kDv * 2, kState = kColumns * kDv * 2, kKeys = kChunk * kColumns * 2;
+  if (threadIdx.x == 0) {
+    sums.values_full.arrive_expect(3 * kValues + kState);
+    load_panels(tiles.S, maps.S, sums.values_full, states);
+    load_panels(tiles.dO, maps.d_o, sums.values_full, rows);
+    load_panels(tiles.dV, maps.dv, sums.values_full, rows);
+    load_panels(tiles.v_new, maps.v_new, sums.values_full, rows);
+  } else {
+    TileOrigin keys = rows;
+    keys.column = at.first;
+    sums.keys_full.arrive_expect(kState + 3 * kKeys);
+    load_panels(tiles.dS, maps.dS, sums.keys_full, states);
+    load_panels(tiles.K_end, maps.K_end, sums.keys_full, keys);
+    load_panels(tiles.Q, maps.Q, sums.keys_full, keys);
+    load_panels(tiles.K, maps.K, sums.keys_full, keys);
+  }
 }
 
 /// The sums over the rows of S . dS, in kWarps parts: a thread has a unit of eight columns.
 template <int kDv>
-__device__ __forceinline__ void multiply_states(const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums, int thread) {
+__device__ __forceinline__ void multiply_states(const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums) {
   constexpr int kUnits = kColumns / 8, kRows = kWarpgroup / kUnits;  // of a row; rows at a time
-  const int column = thread % kUnits * 8, unit = tiles.S.unit(thread / kUnits, column);
+  const int thread = int(threadIdx.x), column = thread % kUnits * 8, unit = tiles.S.unit(thread / kUnits, column);
   float parts[8] = {};
 #pragma unroll
   for (int row = 0; row < kDv; row += kRows) {
@@ -207,8 +195,7 @@ __device__ __forceinline__ float2& two_of(const FloatPanels<kChunk, kColumns>& t
 }
 
 /// Turns gates into b, the base-2 logarithms of the decays from the start of the chunk on.
-__device__ __forceinline__ void add_up_gates(const FloatPanels<kChunk, kColumns>& gates, ChunkSums& sums,
-                                             const ChunkPart& at, int warp) {
+__device__ __forceinline__ void add_up_gates(const FloatPanels<kChunk, kColumns>& gates, ChunkSums& sums, int warp) {
   float2 b[kRowsOfWarp], sum{0, 0};
 #pragma unroll
   for (int i = 0; i < kRowsOfWarp; ++i) {
@@ -216,7 +203,7 @@ __device__ __forceinline__ void add_up_gates(const FloatPanels<kChunk, kColumns>
     b[i] = sum;
   }
   reinterpret_cast<float2*>(sums.gates[warp])[fresh_lane()] = sum;
-  wait_at_named_barrier(at.all_threads(), kWarpgroup);
+  __syncthreads();
   float2 before{0, 0};
 #pragma unroll
   for (int w = 0; w < kWarps - 1; ++w) {
@@ -273,8 +260,8 @@ __device__ __forceinline__ void finish_elements(const ChunkGradientTiles<kDv>& t
 /// Turns the terms e and w into dg, in the place of e.
 /// @param growth 1 / D of the lane's two columns
 template <int kDv>
-__device__ __forceinline__ void add_up_terms(const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums, const ChunkPart& at,
-                                             int warp, float2 growth) {
+__device__ __forceinline__ void add_up_terms(const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums, int warp,
+                                             float2 growth) {
   const int lane = fresh_lane();
   const auto two = [&](float(&row)[kColumns]) -> float2& { return reinterpret_cast<float2*>(row)[lane]; };
   float2 dg[kRowsOfWarp], read{0, 0}, written{0, 0};
@@ -292,7 +279,7 @@ __device__ __forceinline__ void add_up_terms(const ChunkGradientTiles<kDv>& tile
   }
   two(sums.reads[warp]) = read;
   two(sums.writes[warp]) = written;
-  wait_at_named_barrier(at.all_threads(), kWarpgroup);
+  __syncthreads();
   float2 rest{0, 0};
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) {
@@ -306,29 +293,29 @@ __device__ __forceinline__ void add_up_terms(const ChunkGradientTiles<kDv>& tile
   }
 }
 
-/// dq, dk, dg and dbeta of a chunk that has one anchor, after load_values() and load_keys(). Called by a warpgroup.
+/// dq, dk, dg and dbeta of a chunk that has one anchor, after start_loads(). Called by the block's warpgroup.
 /// @param decays -D of the chunk
 template <int kDv>
 __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArguments& g,
                                                       const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums,
-                                                      const ChunkGradientMaps& maps, const ChunkPart& at,
+                                                      const ChunkGradientMaps& maps, const ChunkOfBlock& at,
                                                       const float* decays) {
-  const int warp = __shfl_sync(kAllLanes, at.thread() / 32, 0), t = at.n * kChunk;
+  const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), t = at.n * kChunk;
   const TileOrigin part{.column = at.first, .position = t, .head = at.h, .batch = at.b};
   ProductSums of;
   WarpgroupFragments y, z;
   float own[2];  // y_t
   {
     WarpgroupScores of_queries, of_keys;
-    sums.values_full.wait(at.phase);
+    sums.values_full.wait(0);
     wgmma_fence(of.A, of.C, of_queries, of_keys);
     start_scores(of_queries, tiles.dO, tiles.v_new);
     start_scores(of_keys, tiles.dV, tiles.v_new);
     start_product_with_state<kColumns, kDv>(of.A, k_along_rows(tiles.dO), tiles.S, false);
     start_product_with_state<kColumns, kDv>(of.C, k_along_rows(tiles.dV), tiles.S, false);
     wgmma_commit();
-    sums.keys_full.wait(at.phase);
-    multiply_states(tiles, sums, at.thread());
+    sums.keys_full.wait(0);
+    multiply_states(tiles, sums);
     wgmma_wait<0>(of.A, of.C, of_queries, of_keys);
     if (at.first == 0) store_beta_gradient(g, at.b, at.h, t, of_keys);
     diagonal_of(own, of_queries);
@@ -339,12 +326,12 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   for (int row = 0; row < 2; ++row) own[row] = g.scale * warp_sum<4>(own[row]);
 #pragma unroll
   for (int i = 0; i < kChunk / 2; ++i) of.A[i] *= g.scale, of.C[i] = -of.C[i];
-  wait_at_named_barrier(at.all_products(), kWarpgroup);
+  wait_at_named_barrier(kProductsEnded, kWarpgroup);
   put_fragments(tiles.Y, y);
   put_fragments(tiles.Z, z);
-  fence_async_proxy();                                  // also of S, which has been read by ordinary loads
-  wait_at_named_barrier(at.all_threads(), kWarpgroup);  // Y and Z are there; dO, dV and S are not needed any more
-  if (at.thread() == 0) {
+  fence_async_proxy();  // also of S, which has been read by ordinary loads
+  __syncthreads();      // Y and Z are there; dO, dV and S are not needed any more
+  if (threadIdx.x == 0) {
     sums.gates_full.arrive_expect(tiles.gates.kLoadedBytes);
     load_panels(tiles.gates, maps.g, sums.gates_full, part);
   }
@@ -361,22 +348,22 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
     const float2 minus_D = load_for_update(reinterpret_cast<const float2*>(decays + d));
     growth = {-1 / minus_D.x, -1 / minus_D.y};
   }
-  sums.gates_full.wait(at.phase);
-  add_up_gates(tiles.gates, sums, at, warp);
+  sums.gates_full.wait(0);
+  add_up_gates(tiles.gates, sums, warp);
   wgmma_wait<0>(of.A, of.C, of.writes, of.pairs, y, z);
-  wait_at_named_barrier(at.all_threads(), kWarpgroup);  // b is there, and no product needs Q+, K+ and dS any more
+  __syncthreads();  // b is there, and no product needs Q+, K+ and dS any more
 
   finish_elements(tiles, of, own);
   fence_async_proxy();
-  wait_at_named_barrier(at.all_threads(), kWarpgroup);
-  if (at.thread() == 0) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
     store_tile(maps.dq, tiles.Q.data, part);
     store_tile(maps.dk, tiles.K.data, part);
   }
-  add_up_terms(tiles, sums, at, warp, growth);
+  add_up_terms(tiles, sums, warp, growth);
   fence_async_proxy();
-  wait_at_named_barrier(at.all_threads(), kWarpgroup);
-  if (at.thread() > 0) return;
+  __syncthreads();
+  if (threadIdx.x > 0) return;
   TileOrigin of_dg = part;
   of_dg.column *= 2;  // the map counts pairs of bf16
   for (int panel = 0; panel < kColumns / 32; ++panel) {

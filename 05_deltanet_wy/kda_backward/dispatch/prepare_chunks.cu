@@ -91,10 +91,6 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
     load_panels(slot.K(), maps.k, raw, origin);
     load_panels(slot.Q(), maps.q, raw, origin);
   }
-  if (const int counters = (a.Dv + kChunk - 1) / kChunk * kProgress; n == 0 && thread < counters) {
-    out.progress[(b * a.H + h) * counters + thread] = 0;
-  }
-  if (chunk == 0 && thread < 2) out.numbers[thread] = 0;
   const int position = t + warp * kBlock + lane;
   const float beta =
       lane < kBlock && position < a.L ? fmaxf(load_global(a.beta.row(b, h, position)), kLeastBeta) : 0.0f;
@@ -172,10 +168,7 @@ PreparedChunks prepare_chunks(const Bf16Arguments& a) {
   auto* decays = workspace<float>("kda --backward: decays of chunks", std::size_t(chunks * a.Dk));
   auto* factors =
       a.normalize_keys ? workspace<float>("kda --backward: factors", std::size_t(chunks * kChunk)) : nullptr;
-  const std::int64_t counters = std::int64_t(a.B) * a.H * ceil_div(a.Dv, kChunk) * kProgress;
-  auto* progress = workspace<int>("kda --backward: progress", std::size_t(counters + 2));
-  const PreparedChunks out{int(N), rows,    rows + elements, rows + 2 * elements, matrices,
-                           decays, factors, progress,        progress + counters};
+  const PreparedChunks out{int(N), rows, rows + elements, rows + 2 * elements, matrices, decays, factors};
   const TensorSizes keys = tensor_sizes(a, a.Dk);
   const auto map = [&](__nv_bfloat16* data, std::int64_t rows, int columns) {
     return tile_map(packed(data, a.H, rows, columns), {a.B, a.H, rows, columns}, kChunk);
@@ -200,9 +193,8 @@ PreparedChunks prepare_chunks(const Bf16Arguments& a) {
 }
 
 std::int64_t prepared_chunks_memory(const Bf16Arguments& a) {
-  const std::int64_t counters = std::int64_t(a.B) * a.H * ceil_div(a.Dv, kChunk) * kProgress + 2;
-  return 4 * counters + all_chunks(a) * (kChunk * (6 * std::int64_t(a.Dk) + (a.normalize_keys ? 4 : 0)) +
-                                         2 * kMatrixRows * kChunk + 4 * a.Dk);
+  return all_chunks(a) *
+         (kChunk * (6 * std::int64_t(a.Dk) + (a.normalize_keys ? 4 : 0)) + 2 * kMatrixRows * kChunk + 4 * a.Dk);
 }
 
 }  // namespace tutorial::kda

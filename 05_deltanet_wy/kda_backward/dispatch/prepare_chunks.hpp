@@ -17,9 +17,6 @@ inline constexpr float kLeastPowerOfChunk = -60;
 /// Rows of a chunk in PreparedChunks::matrices.
 inline constexpr int kMatrixRows = 3 * 64;
 
-/// Counters of a tile of Dv: chunks of which S, v_new, dS and dV are in memory (one_launch.cuh).
-inline constexpr int kProgress = 4;
-
 /// In device memory. Sequences are padded to N whole chunks of 64 with positions where q, k and beta are 0 and gates 1.
 struct PreparedChunks {
   int N;                    ///< chunks of a sequence
@@ -29,8 +26,6 @@ struct PreparedChunks {
   __nv_bfloat16* matrices;  ///< [B, H, N, 3, 64, 64]: -T rounded, its rounding error, P
   float* decays;            ///< [B, H, N, Dk], exp(b_end), with a minus if the chunk has one anchor
   float* factors;           ///< f [B, H, 64 N]; null if keys are not normalised
-  int* progress;            ///< [B, H, ceil(Dv / 64), kProgress], zeros
-  int* numbers;             ///< [2], zeros: numbers of blocks and of tasks that are taken
 };
 
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Every beta is at least

@@ -16,11 +16,110 @@
 
 #include <cuda_runtime.h>
 
-#include "05_deltanet_wy/kda_backward/dispatch/walk_tiles.cuh"
-#include "common/device/atomic.cuh"
+#include <algorithm>
+
+#include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
+#include "05_deltanet_wy/kda_backward.hpp"
+#include "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.hpp"
+#include "common/tile/float_panels.cuh"
 
 namespace tutorial::kda {
 namespace {
+
+using namespace delta_rule;  // walks without gates
+using namespace tile;
+
+constexpr int kForwardDepth = 3, kReversedDepth = 2;  // chunks in the shared memory of a walk
+
+/// What the walk from the beginning reads of a chunk in shared memory.
+template <int kDk>
+struct ForwardTiles {
+  PanelTile<kDk> K, K_end;
+  ValuePanel V;
+  SquarePanel T_high, T_low;
+
+  static constexpr int kBytes = 2 * (2 * kChunk * kDk + 3 * SquarePanel::kPanelElements);
+
+  __device__ __forceinline__ explicit ForwardTiles(unsigned char* memory)
+      : K{reinterpret_cast<__nv_bfloat16*>(memory)},
+        K_end{K.data + kChunk * kDk},
+        V{K_end.data + kChunk * kDk},
+        T_high{V.data + V.kPanelElements},
+        T_low{T_high.data + T_high.kPanelElements} {}
+};
+
+/// What the walk from the end reads first of a chunk.
+template <int kDk>
+struct FirstTiles {
+  PanelTile<kDk> K_end, Q;
+  ValuePanel dO;
+  SquarePanel P;
+
+  static constexpr int kBytes = 2 * (2 * kChunk * kDk + 2 * SquarePanel::kPanelElements);
+
+  __device__ __forceinline__ explicit FirstTiles(unsigned char* memory)
+      : K_end{reinterpret_cast<__nv_bfloat16*>(memory)},
+        Q{K_end.data + kChunk * kDk},
+        dO{Q.data + kChunk * kDk},
+        P{dO.data + dO.kPanelElements} {}
+};
+
+/// What it reads then, when the first tiles may be filled again.
+template <int kDk>
+struct LaterTiles {
+  SquarePanel T_high, T_low;
+  PanelTile<kDk> K;
+
+  static constexpr int kBytes = 2 * (kChunk * kDk + 2 * SquarePanel::kPanelElements);
+
+  __device__ __forceinline__ explicit LaterTiles(unsigned char* memory)
+      : T_high{reinterpret_cast<__nv_bfloat16*>(memory)},
+        T_low{T_high.data + T_high.kPanelElements},
+        K{T_low.data + T_low.kPanelElements} {}
+};
+
+template <int kDk>
+using ChunkDecays = FloatPanels<1, kDk>;
+
+/// Shared memory of a walk: tiles, what is stored, decays.
+template <int kDk>
+struct WalkMemory {
+  using Stored = StoredTiles<PanelShape<kDk, kColumns>>;
+  static constexpr int kLater = kReversedDepth * FirstTiles<kDk>::kBytes;
+  static constexpr int kTiles =
+      std::max(kForwardDepth * ForwardTiles<kDk>::kBytes, kLater + kReversedDepth * LaterTiles<kDk>::kBytes);
+  static constexpr int kDecays = kTiles + Stored::kBytes;
+  static constexpr int kBytes = kDecays + kForwardDepth * ChunkDecays<kDk>::kBytes;
+
+  unsigned char* data;  ///< kBytes, aligned to kTileAlignment
+
+  __device__ __forceinline__ ForwardTiles<kDk> forward(int stage) const {
+    return ForwardTiles<kDk>(data + stage * ForwardTiles<kDk>::kBytes);
+  }
+  __device__ __forceinline__ FirstTiles<kDk> first(int stage) const {
+    return FirstTiles<kDk>(data + stage * FirstTiles<kDk>::kBytes);
+  }
+  __device__ __forceinline__ LaterTiles<kDk> later(int stage) const {
+    return LaterTiles<kDk>(data + kLater + stage * LaterTiles<kDk>::kBytes);
+  }
+  __device__ __forceinline__ ChunkDecays<kDk> decays(int stage) const {
+    return {reinterpret_cast<const float*>(data + kDecays + stage * ChunkDecays<kDk>::kBytes)};
+  }
+  __device__ __forceinline__ Stored stored() const { return Stored(data + kTiles); }
+};
+
+/// The barriers of a walk. In the walk from the end `full` and `empty` are those of the first tiles.
+struct DecayedBarriers : WalkBarriers {
+  Barrier later_full[kReversedDepth], later_empty[kReversedDepth];
+  int state_is_tile;  ///< whether the state that has been passed on lies in shared memory
+};
+
+/// The tensors of both walks.
+struct DecayedMaps {
+  TensorMap K, K_end, T, decays;
+  TensorMap v, v_new, S;        // from the beginning
+  TensorMap Q, P, d_o, dv, dS;  // from the end
+};
 
 /// S = S . D, and passes it on times a factor: if the chunk has one anchor as it is then, as rows in shared memory, else
 /// as it was, as fragments in device memory, where they take the place of rows.
@@ -59,10 +158,11 @@ __device__ __forceinline__ void decay_and_put(WarpgroupState<kDk>& S, const Walk
 
 /// The walk from the beginning, by a warpgroup.
 template <int kDk>
-__device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, const WalkPlace& at,
+__device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, __nv_bfloat16* states, int N, int first,
                                               const WalkMemory<kDk>& memory, DecayedBarriers& barriers) {
-  const int b = at.b, h = at.h, first = at.first();
-  const auto state_of = [&](int n) { return at.states + std::int64_t(n * at.tiles + at.tile) * kColumns * g.Dk; };
+  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int rows = int(gridDim.x) / 2 * kColumns;  // of a state
+  const auto state_of = [&](int n) { return states + (std::int64_t(n) * rows + first) * g.Dk; };
   const auto stored = memory.stored();
   WarpgroupState<kDk> S;
   load_group_state<kDk>(S, g.initial_state.data ? g.initial_state.row(b, h, 0) + first : nullptr,
@@ -73,7 +173,7 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, co
   const int unit = first_unit_of_columns();
   auto ring = Ring<kForwardDepth>::consumer();
   auto state_ring = Ring<1>::producer(), rows_ring = state_ring;
-  for (int n = 0; n < at.N; ++n) {
+  for (int n = 0; n < N; ++n) {
     const ForwardTiles<kDk> tiles = memory.forward(ring.stage());
     round_state<kDk>(s, S);
     ring.wait(barriers.full);
@@ -112,10 +212,11 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, co
 
 /// The walk from the end, by a warpgroup.
 template <int kDk>
-__device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, const WalkPlace& at,
+__device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, __nv_bfloat16* states, int N, int first,
                                                const WalkMemory<kDk>& memory, DecayedBarriers& barriers) {
-  const int b = at.b, h = at.h, first = at.first();
-  const auto state_of = [&](int n) { return at.states + std::int64_t(n * at.tiles + at.tile) * kColumns * g.Dk; };
+  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int rows = int(gridDim.x) / 2 * kColumns;  // of a state
+  const auto state_of = [&](int n) { return states + (std::int64_t(n) * rows + first) * g.Dk; };
   const auto stored = memory.stored();
   WarpgroupState<kDk> S;  // dS / scale
   load_group_state<kDk>(S, g.dfinal_state.data ? g.dfinal_state.row(b, h, 0) + first : nullptr, g.dfinal_state.stride_l,
@@ -127,7 +228,7 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
   WarpgroupFragments factor;
   auto ring = Ring<kReversedDepth>::consumer();  // of both kinds of tiles
   auto state_ring = Ring<1>::producer(), rows_ring = state_ring;
-  for (int n = at.N - 1; n >= 0; --n) {
+  for (int n = N - 1; n >= 0; --n) {
     const FirstTiles<kDk> tiles = memory.first(ring.stage());
     round_state<kDk>(s, S);
     ring.wait(barriers.full);
@@ -175,13 +276,13 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
   }
 }
 
-/// Loads the chunks of the walk from the beginning. Called by one thread.
+/// Loads the chunks of the walk from the beginning. Called by one thread. @param first the block's column of Dv
 template <int kDk>
-__device__ __forceinline__ void load_forwards(const DecayedMaps& maps, const WalkPlace& at,
-                                              const WalkMemory<kDk>& memory, DecayedBarriers& barriers) {
-  const int b = at.b, h = at.h, first = at.first();
+__device__ __forceinline__ void load_forwards(const DecayedMaps& maps, const WalkMemory<kDk>& memory,
+                                              DecayedBarriers& barriers, int N, int first) {
+  const int h = int(blockIdx.y), b = int(blockIdx.z);
   auto ring = Ring<kForwardDepth>::producer();
-  for (int n = 0; n < at.N; ++n) {
+  for (int n = 0; n < N; ++n) {
     const ForwardTiles<kDk> tiles = memory.forward(ring.stage());
     const auto decays = memory.decays(ring.stage());
     const TileOrigin origin{.position = n * kChunk, .head = h, .batch = b};
@@ -199,11 +300,11 @@ __device__ __forceinline__ void load_forwards(const DecayedMaps& maps, const Wal
 
 /// The same for the walk from the end.
 template <int kDk>
-__device__ __forceinline__ void load_backwards(const DecayedMaps& maps, const WalkPlace& at,
-                                               const WalkMemory<kDk>& memory, DecayedBarriers& barriers) {
-  const int b = at.b, h = at.h, first = at.first();
+__device__ __forceinline__ void load_backwards(const DecayedMaps& maps, const WalkMemory<kDk>& memory,
+                                               DecayedBarriers& barriers, int N, int first) {
+  const int h = int(blockIdx.y), b = int(blockIdx.z);
   auto ring = Ring<kReversedDepth>::producer();
-  for (int n = at.N - 1; n >= 0; --n) {
+  for (int n = N - 1; n >= 0; --n) {
     const FirstTiles<kDk> tiles = memory.first(ring.stage());
     const LaterTiles<kDk> later = memory.later(ring.stage());
     const auto decays = memory.decays(ring.stage());
@@ -225,58 +326,36 @@ __device__ __forceinline__ void load_backwards(const DecayedMaps& maps, const Wa
   }
 }
 
-/// Says that so many chunks are in memory, all but the newest of the thread's groups of stores.
-template <int kNewest>
-__device__ __forceinline__ void report(int* progress, int chunks) {
-  if (progress == nullptr) return;
-  wait_stores<kNewest>();
-  store_release(progress, chunks);
-}
-
 /// What the thread does that stores the states of a walk.
 template <int kDk>
-__device__ __forceinline__ void store_states(const TensorMap& map, const WalkPlace& at, const PanelTile<kDk>& state,
-                                             DecayedBarriers& barriers) {
-  int* progress = at.progress;
+__device__ __forceinline__ void store_states(const TensorMap& map, const PanelTile<kDk>& state,
+                                             DecayedBarriers& barriers, int N, int tile, int tiles, bool is_reversed) {
+  const int h = int(blockIdx.y), b = int(blockIdx.z);
   auto ring = Ring<1>::consumer();
-  for (int i = 0; i < at.N; ++i) {
+  for (int i = 0; i < N; ++i) {
     ring.wait(barriers.state_full);
-    const int n = at.is_reversed ? at.N - 1 - i : i, row = (n * at.tiles + at.tile) * kColumns;
+    const int row = ((is_reversed ? N - 1 - i : i) * tiles + tile) * kColumns;
     for (int panel = 0; barriers.state_is_tile && panel < kDk / 64; ++panel) {
       store_tile(map, state.data + panel * state.kPanelElements,
-                 {.column = panel * 64, .position = row, .head = at.h, .batch = at.b});
+                 {.column = panel * 64, .position = row, .head = h, .batch = b});
     }
     commit_stores();
     wait_stores_read<0>();
     barriers.state_empty[0].arrive();
     ring.advance();
-    report<1>(progress, i);
   }
-  report<0>(progress, at.N);
 }
 
-/// What the thread does that stores v_new or dV.
-__device__ __forceinline__ void store_rows(const TensorMap& map, const WalkPlace& at, const ValuePanel& rows,
-                                           WalkBarriers& barriers) {
-  int* progress = at.progress ? at.progress + 1 : nullptr;
-  auto ring = Ring<1>::consumer();
-  for (int i = 0; i < at.N; ++i) {
-    ring.wait(barriers.rows_full);
-    const int n = at.is_reversed ? at.N - 1 - i : i;
-    store_tile(map, rows.data, {.column = at.first(), .position = n * kChunk, .head = at.h, .batch = at.b});
-    commit_stores();
-    wait_stores_read<0>();
-    barriers.rows_empty[0].arrive();
-    ring.advance();
-    report<1>(progress, i);
-  }
-  report<0>(progress, at.N);
-}
-
-/// A walk, by a block of kWalkThreads. What it does before it loads does not depend on the kernel before.
+/// May start early: what it does before it loads does not depend on the kernel before.
+/// Grid (tiles of 64 columns of Dv for each walk, H, B).
 template <int kDk>
-__device__ __forceinline__ void walk(const Bf16BackwardArguments& g, const DecayedMaps& maps, const WalkPlace& at,
-                                     const WalkMemory<kDk>& memory, DecayedBarriers& barriers) {
+__global__ void __launch_bounds__(kWalkThreads, 1)
+    walks_kernel(Bf16BackwardArguments g, const __grid_constant__ DecayedMaps maps, Workspace out, int N) {
+  let_next_kernel_start();
+  __shared__ DecayedBarriers barriers;
+  const int tiles = int(gridDim.x) / 2, tile = int(blockIdx.x) % tiles, first = tile * kColumns;
+  const bool is_reversed = int(blockIdx.x) >= tiles;
+  const WalkMemory<kDk> memory{dynamic_shared<unsigned char, kTileAlignment>()};
   if (threadIdx.x == 0) {
     for (Barrier& barrier : barriers.full) barrier.init(1);
     for (Barrier& barrier : barriers.empty) barrier.init(4);
@@ -288,28 +367,43 @@ __device__ __forceinline__ void walk(const Bf16BackwardArguments& g, const Decay
   }
   __syncthreads();
   if (threadIdx.x >= kWarpgroup) {
-    at.is_reversed ? walk_backwards<kDk>(g, at, memory, barriers) : walk_forwards<kDk>(g, at, memory, barriers);
-  } else if (threadIdx.x == 0) {
+    __nv_bfloat16* states = (is_reversed ? out.dS : out.S).row(blockIdx.z, blockIdx.y, 0);
+    is_reversed ? walk_backwards<kDk>(g, states, N, first, memory, barriers)
+                : walk_forwards<kDk>(g, states, N, first, memory, barriers);
+    return;
+  }
+  if (threadIdx.x == 0) {
     wait_for_previous_kernel();  // rows and matrices
-    at.is_reversed ? load_backwards(maps, at, memory, barriers) : load_forwards(maps, at, memory, barriers);
+    is_reversed ? load_backwards(maps, memory, barriers, N, first) : load_forwards(maps, memory, barriers, N, first);
   } else if (threadIdx.x == 32) {
-    store_states(at.is_reversed ? maps.dS : maps.S, at, memory.stored().state, barriers);
+    store_states(is_reversed ? maps.dS : maps.S, memory.stored().state, barriers, N, tile, tiles, is_reversed);
   } else if (threadIdx.x == 64) {
-    store_rows(at.is_reversed ? maps.dv : maps.v_new, at, memory.stored().rows, barriers);
+    store_rows(is_reversed ? maps.dv : maps.v_new, memory.stored(), barriers, N, first, is_reversed);
   }
 }
 
-/// Grid (tiles of 64 columns of Dv for each walk, H, B).
-template <int kDk>
-__global__ void __launch_bounds__(kWalkThreads, 1)
-    walks_kernel(Bf16BackwardArguments g, const __grid_constant__ DecayedMaps maps, Workspace x, int N) {
-  __shared__ DecayedBarriers barriers;
-  let_next_kernel_start();
-  const int b = int(blockIdx.z), h = int(blockIdx.y), tiles = int(gridDim.x) / 2, number = int(blockIdx.x);
-  const bool is_reversed = number >= tiles;
-  __nv_bfloat16* states = (is_reversed ? x.dS : x.S).row(b, h, 0);
-  walk<kDk>(g, maps, {b, h, number % tiles, tiles, is_reversed, N, states, nullptr},
-            WalkMemory<kDk>{dynamic_shared<unsigned char, kTileAlignment>()}, barriers);
+/// The map of rows that prepare_chunks() has left. @param rows of a sequence, of a tile
+inline TensorMap prepared_map(const Bf16BackwardArguments& g, const __nv_bfloat16* data, std::int64_t rows, int columns,
+                              int tile) {
+  return tile_map(packed(data, g.H, rows, columns), {g.B, g.H, rows, columns}, tile);
+}
+
+/// The tensors of both walks.
+inline DecayedMaps walk_maps(const Bf16BackwardArguments& g, const PreparedChunks& x, const Workspace& out) {
+  const TensorSizes values = tensor_sizes(g, g.Dv), decays{g.B, g.H, x.N, g.Dk};
+  const std::int64_t rows = std::int64_t(x.N) * kChunk, matrices = std::int64_t(x.N) * kMatrixRows;
+  return {.K = prepared_map(g, x.K, rows, g.Dk, kChunk),
+          .K_end = prepared_map(g, x.K_end, rows, g.Dk, kChunk),
+          .T = prepared_map(g, x.matrices, matrices, kChunk, 2 * kChunk),
+          .decays = float_tile_map(packed<const float>(x.decays, g.H, x.N, g.Dk), decays, 1),
+          .v = tile_map(g.v, values, kChunk),
+          .v_new = tile_map(out.v_new, values, kChunk),
+          .S = tile_map(out.S, out.states, kColumns),
+          .Q = prepared_map(g, x.Q, rows, g.Dk, kChunk),
+          .P = prepared_map(g, x.matrices, matrices, kChunk, kChunk),
+          .d_o = tile_map(g.d_o, values, kChunk),
+          .dv = tile_map(g.dv, values, kChunk),
+          .dS = tile_map(out.dS, out.states, kColumns)};
 }
 
 }  // namespace

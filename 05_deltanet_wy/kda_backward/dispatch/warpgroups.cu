@@ -49,19 +49,16 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <string>
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/chunk_gradients.cuh"
 #include "05_deltanet_wy/kda_backward/dispatch/forward_arguments.hpp"
-#include "05_deltanet_wy/kda_backward/dispatch/one_launch.cuh"
 #include "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/sub_chunk_gradients.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"
-#include "common/device/device.hpp"
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/parts.hpp"
@@ -74,57 +71,25 @@ __host__ __device__ constexpr int tiles_of(int width) {
   return (width + kColumns - 1) / kColumns;
 }
 
-/// The chunks with an anchor. Grid (at least a block for every kWarpgroup tasks).
+/// Grid (chunks and tiles of Dk, H, B). Starts early. Returns where the chunk has no anchor.
 /// @param all_decays of the chunks
-/// @param all tasks: chunks of all heads, times tiles of Dk
 template <int kDv>
 __global__ void __launch_bounds__(kWarpgroup, 2)
     gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ ChunkGradientMaps maps, const float* all_decays,
-                     int N, int all) {
+                     int N) {
   __shared__ ChunkSums sums;
-  __shared__ bool has_none[kWarpgroup];  // which of the block's tasks have no anchor
   const ChunkGradientTiles<kDv> tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
-  const int thread = int(threadIdx.x), key_tiles = tiles_of(g.Dk);
-  // The last chunk first: what the walk from the beginning has stored last may still be in the second-level cache.
-  const int last = all - 1 - int(blockIdx.x), step = int(gridDim.x), own = last - thread * step;
-  let_next_kernel_start();
-  if (thread == 0) sums.init();
-  has_none[thread] = own < 0 || !(load_for_update(all_decays + std::int64_t(own / key_tiles) * g.Dk) < 0);
-  __syncthreads();
-  unsigned phase = 0;
-  for (int i = 0; i < kWarpgroup; ++i) {
-    if (has_none[i]) continue;
-    const int task = last - i * step, chunk = task / key_tiles;
-    const ChunkPart at{chunk / N / g.H, chunk / N % g.H, chunk % N, task % key_tiles * kColumns, phase};
-    if (thread == 0) load_values(tiles, sums, maps, at, state_rows(g.Dv));
-    __syncthreads();  // thread 0 has waited for the stores of the chunk before
-    if (thread == 32) load_keys(tiles, sums, maps, at, state_rows(g.Dv));
-    gradients_with_anchor(g, tiles, sums, maps, at, all_decays + std::int64_t(chunk) * g.Dk);
-    phase ^= 1;
+  const ChunkOfBlock at(g, N, tiles_of(g.Dk));
+  const float* decays = all_decays + ((std::int64_t(at.b) * g.H + at.h) * N + at.n) * g.Dk;
+  if (threadIdx.x == 0) {
+    sums.values_full.init(1), sums.keys_full.init(1), sums.gates_full.init(1);
+    fence_barrier_init();
   }
-}
-
-/// Both walks in one launch, and all chunks with an anchor in the next.
-template <int kDk, int kDv>
-void in_two_launches(const Bf16BackwardArguments& g, const PreparedChunks& prepared, const Workspace& x) {
-  launch(walks_kernel<kDk>, walk_launch(g, WalkMemory<kDk>::kBytes), g, walk_maps(g, prepared, x), x, prepared.N);
-  end_part("walks");
-  const int all = g.B * g.H * prepared.N * tiles_of(g.Dk);
-  const int blocks = std::max(2 * multiprocessor_count(), ceil_div(all, kWarpgroup));
-  launch(gradients_kernel<kDv>,
-         {unsigned(std::min(all, blocks)), unsigned(kWarpgroup), std::size_t(ChunkGradientTiles<kDv>::kBytes)}, g,
-         ChunkGradientMaps(g, prepared, x, kDv), prepared.decays, prepared.N, all);
-}
-
-/// All that in one launch.
-template <int kDk, int kDv>
-void in_one_launch(const Bf16BackwardArguments& g, const PreparedChunks& prepared, const Workspace& x) {
-  const std::int64_t blocks = walk_blocks(g) + multiprocessor_count();  // one per multiprocessor at a time
-  LaunchConfig config(unsigned(blocks), unsigned(kWalkThreads),
-                      std::max(WalkMemory<kDk>::kBytes, kGroups * ChunkGradientTiles<kDv>::kBytes));
-  config.starts_early = true;
-  launch(one_launch_kernel<kDk, kDv>, config, g, walk_maps(g, prepared, x), ChunkGradientMaps(g, prepared, x, kDv),
-         prepared, x);
+  if (!(load_for_update(decays) < 0)) return;
+  wait_for_previous_kernel();
+  __syncthreads();
+  if (threadIdx.x == 0 || threadIdx.x == 32) start_loads(tiles, sums, maps, at, state_rows(g.Dv));
+  gradients_with_anchor(g, tiles, sums, maps, at, decays);
 }
 
 }  // namespace
@@ -133,11 +98,19 @@ void warpgroups_backward(const Bf16BackwardArguments& g) {
   const PreparedChunks prepared = prepare_chunks(forward_of(g));
   end_part("prepare");
   const Workspace x = workspace_of(g, "kda --backward: warpgroups", 1);
-  select_widths(g, [&]<int kDk, int kDv>() {
-    // Where walks leave half of the multiprocessors idle, these can take chunks.
-    start_early(g) ? in_one_launch<kDk, kDv>(g, prepared, x) : in_two_launches<kDk, kDv>(g, prepared, x);
-  });
+  const auto walk = [&]<int kDk>() {
+    launch(walks_kernel<kDk>, walk_launch(g, WalkMemory<kDk>::kBytes), g, walk_maps(g, prepared, x), x, prepared.N);
+  };
+  g.Dk <= 64 ? walk.template operator()<64>() : walk.template operator()<128>();
+  end_part("walks");
   gradients_by_sub_chunks(g, prepared, {x.v_new, x.S.data, x.dS.data});
+  const auto start = [&]<int kDv>() {
+    const dim3 chunks(unsigned(prepared.N * tiles_of(g.Dk)), unsigned(g.H), unsigned(g.B));
+    LaunchConfig config(chunks, unsigned(kWarpgroup), ChunkGradientTiles<kDv>::kBytes);
+    config.starts_early = true;
+    launch(gradients_kernel<kDv>, config, g, ChunkGradientMaps(g, prepared, x, kDv), prepared.decays, prepared.N);
+  };
+  g.Dv <= 64 ? start.template operator()<64>() : start.template operator()<128>();
   if (g.normalize_keys) normalize_rows_backward({g.B, g.H, g.L}, g.k, read_only(g.dk), g.dk, g.Dk);
   end_part("gradients");
 }
