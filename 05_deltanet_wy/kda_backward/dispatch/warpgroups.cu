@@ -25,14 +25,15 @@
 ///
 /// 1 / D does no harm while D is at least 2^-60 in each column (prepare_chunks.hpp): 64 gates of exp(-0.649). The
 /// gradients of a chunk that forgets more are computed as in `tensor_core`, by a kernel of their own, and the walks leave
-/// S and dS as they are. The sign of what prepare_chunks() leaves for D says which chunk is which.
+/// S and dS as they are. The sign of what prepare_chunks() leaves for D says which chunk is which. That kernel comes
+/// first: it takes little time where all chunks have an anchor, and the next one starts while its last blocks run.
 /// Improves on: in `tensor_core` the last kernel takes more than half of the time, with products of 16 x 16 that wait for
 /// each other and pairs in fp32; the walks read all tiles as fragments.
 /// Unchanged: what crosses memory, but for the layout of states; T in two bf16; beta of at least 2^-32.
 /// Equation: the lines above; the walks are in warpgroup_walks.cuh.
 /// Shapes: those of `tensor_core`; of each state the transpose [Dv, Dk], as rows.
 /// Thread mapping: the walks as in `warpgroups` of `delta_rule`. In gradients_kernel block (chunk and tile of 64 columns
-/// of Dk, h, b) is a warpgroup. In rest_kernel as many blocks as run at once take those of the other chunks in turn.
+/// of Dk, h, b) is a warpgroup.
 /// Synchronization: that of the walks without gates; six barriers per chunk in gradients_kernel, and one for each of
 /// three groups of bulk copies.
 /// Resources: 204 KB of shared memory in the walks, 107 KB in gradients_kernel.
