@@ -121,7 +121,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/warpgroup_walks.cuh", 64, 64, 390, "", "",
      "rows_empty|wgmma_wait<1>\\(S"},
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/chunk_gradients.cuh", 64, 64, 130, "", "",
-     "kProductsEnded"},
+     "kProductsEnded|wgmma_fence\\(\\);"},
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/warpgroups.cu", 64, 64, 130},
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/sub_chunk_gradients.cuh", 64, 64, 0, "", "",
      nullptr, kStrongGates},

@@ -5,12 +5,13 @@
 ///
 /// Tiles take the places of those that are not needed any more:
 ///
-///     products   dO S^T  dV S^T  dO v_new^T  dV v_new^T | Y K-  Z K-  v_new dS^T  Y^T Q+  Z^T K+ | elements | sums for dg
-///     dO         ---------------------------------------| g on its way --------------------------- | b
+///     products   dO S^T  dV S^T  dO v_new^T  dV v_new^T | Y K-  Z K-  v_new dS^T  Y^T Q+ | Z^T K+ | elements | sums for dg
+///     dO         ---------------------------------------| g on its way, b ---------------------------------- |
 ///     dV         ---------------------------------------| Y, Z -----------------------------------|
 ///     S          ---------------------------------------|                                         | e -------> dg
 ///     dS                                                 ------------------------------------------| w ------->
-///     Q+, K+                                             ------------------------------------------| -> dq, dk
+///     Q+                                                 ------------------------------------------| -> dq
+///     K+                                                  made of K- and b --- | -----------------| -> dk
 ///     v_new, K-  --------------------------------------------------------------------------------------------
 
 #include <cuda_bf16.h>
@@ -41,14 +42,13 @@ constexpr unsigned kProductsEnded = 1;  // named barrier: those of all warps
 
 /// The tensors of the last kernel, in tiles of 64 columns.
 struct ChunkGradientMaps {
-  TensorMap Q, K, K_end, g;
+  TensorMap Q, K_end, g;
   TensorMap d_o, dv, v_new, S, dS;
   TensorMap dq, dk, dg;
 
   /// @param kDv rows of a state
   ChunkGradientMaps(const Bf16BackwardArguments& a, const PreparedChunks& x, const Workspace& of_walks, int kDv)
       : Q(prepared_map(a, x.Q, std::int64_t(x.N) * kChunk, a.Dk, kChunk)),
-        K(prepared_map(a, x.K, std::int64_t(x.N) * kChunk, a.Dk, kChunk)),
         K_end(prepared_map(a, x.K_end, std::int64_t(x.N) * kChunk, a.Dk, kChunk)),
         g(float_tile_map(a.g, tensor_sizes(a, a.Dk), kChunk)),
         d_o(tile_map(a.d_o, tensor_sizes(a, a.Dv), kChunk)),
@@ -131,11 +131,10 @@ __device__ __forceinline__ void start_loads(const ChunkGradientTiles<kDv>& tiles
   } else {
     TileOrigin keys = rows;
     keys.column = at.first;
-    sums.keys_full.arrive_expect(kState + 3 * kKeys);
+    sums.keys_full.arrive_expect(kState + 2 * kKeys);
     load_panels(tiles.dS, maps.dS, sums.keys_full, states);
     load_panels(tiles.K_end, maps.K_end, sums.keys_full, keys);
     load_panels(tiles.Q, maps.Q, sums.keys_full, keys);
-    load_panels(tiles.K, maps.K, sums.keys_full, keys);
   }
 }
 
@@ -194,24 +193,36 @@ __device__ __forceinline__ float2& two_of(const FloatPanels<kChunk, kColumns>& t
   return *reinterpret_cast<float2*>(const_cast<float*>(tile.data) + (tile.place(row, lane * 2) ^ i % 8 * 4) + i * 32);
 }
 
-/// Turns gates into b, the base-2 logarithms of the decays from the start of the chunk on.
-__device__ __forceinline__ void add_up_gates(const FloatPanels<kChunk, kColumns>& gates, ChunkSums& sums, int warp) {
+/// Turns gates into b, the base-2 logarithms of the decays from the start of the chunk on, and makes K+ of K- by them: a
+/// third of the keys' bytes need not be loaded.
+template <int kDv>
+__device__ __forceinline__ void add_up_gates(const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums, int warp) {
   float2 b[kRowsOfWarp], sum{0, 0};
 #pragma unroll
   for (int i = 0; i < kRowsOfWarp; ++i) {
-    add_gates(sum, two_of(gates, i));
+    add_gates(sum, two_of(tiles.gates, i));
     b[i] = sum;
   }
-  reinterpret_cast<float2*>(sums.gates[warp])[fresh_lane()] = sum;
+  const int column = fresh_lane() * 2;
+  *reinterpret_cast<float2*>(sums.gates[warp] + column) = sum;
   __syncthreads();
-  float2 before{0, 0};
+  float2 before{0, 0}, end{0, 0};
 #pragma unroll
-  for (int w = 0; w < kWarps - 1; ++w) {
-    const float2 other = reinterpret_cast<const float2*>(sums.gates[w])[fresh_lane()];
+  for (int w = 0; w < kWarps; ++w) {
+    const float2 other = *reinterpret_cast<const float2*>(sums.gates[w] + column);
     if (w < warp) before.x += other.x, before.y += other.y;
+    end.x += other.x, end.y += other.y;
   }
+  const int unit = tiles.K.unit(warp * kRowsOfWarp, column / 8 * 8) + column % 8;
 #pragma unroll
-  for (int i = 0; i < kRowsOfWarp; ++i) two_of(gates, i) = {before.x + b[i].x, before.y + b[i].y};
+  for (int i = 0; i < kRowsOfWarp; ++i) {
+    const int place = (unit ^ i % 8 * 8) + i * 64;
+    const float2 here{before.x + b[i].x, before.y + b[i].y};
+    two_of(tiles.gates, i) = here;
+    store_for_copies(reinterpret_cast<std::uint32_t*>(tiles.K.data + place),
+                     scaled(*reinterpret_cast<const std::uint32_t*>(tiles.K_end.data + place),
+                            {ex2(2 * here.x - end.x), ex2(2 * here.y - end.y)}));
+  }
 }
 
 /// The sums of the products that make the gradients; see warpgroups.cu.
@@ -341,17 +352,20 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   start_pairs(of.C, z, tiles.K_end);
   start_product_with_state<kColumns, kDv>(of.writes, k_along_rows(tiles.v_new), tiles.dS, false);
   start_transposed_pairs(of.pairs, tiles.Y, tiles.Q, false);
-  start_transposed_pairs(of.pairs, tiles.Z, tiles.K, true);
-  wgmma_commit();
   float2 growth{1, 1};  // 1 / D of the lane's two columns
   if (const int d = at.first + int(lane_index()) * 2; d < g.Dk) {
     const float2 minus_D = load_for_update(reinterpret_cast<const float2*>(decays + d));
     growth = {-1 / minus_D.x, -1 / minus_D.y};
   }
   sums.gates_full.wait(0);
-  add_up_gates(tiles.gates, sums, warp);
+  add_up_gates(tiles, sums, warp);
+  fence_async_proxy();
+  __syncthreads();  // b and K+ are there
+  wgmma_fence();  // else the compiler would put one here
+  start_transposed_pairs(of.pairs, tiles.Z, tiles.K, true);
+  wgmma_commit();
   wgmma_wait<0>(of.A, of.C, of.writes, of.pairs, y, z);
-  __syncthreads();  // b is there, and no product needs Q+, K+ and dS any more
+  __syncthreads();  // no product needs Q+, K+ and dS any more
 
   finish_elements(tiles, of, own);
   fence_async_proxy();

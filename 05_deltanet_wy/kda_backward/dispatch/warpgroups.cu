@@ -34,13 +34,13 @@
 /// Shapes: those of `tensor_core`; of each state the transpose [Dv, Dk], as rows.
 /// Thread mapping: the walks as in `warpgroups` of `delta_rule`. In gradients_kernel block (chunk and tile of 64 columns
 /// of Dk, h, b) is a warpgroup.
-/// Synchronization: that of the walks without gates; six barriers per chunk in gradients_kernel, and one for each of
+/// Synchronization: that of the walks without gates; seven barriers per chunk in gradients_kernel, and one for each of
 /// three groups of bulk copies.
 /// Resources: 204 KB of shared memory in the walks, 107 KB in gradients_kernel.
 /// Work: that of prepare_chunks(), and per position 12 Dk Dv + 64 (10 Dk + 6 Dv + 4 Dv ceil(Dk / 64)) operations on
-/// tensor cores with the masked halves; two exponentials per position and column.
+/// tensor cores with the masked halves; three exponentials per position and column.
 /// Bytes: per position at Dk = Dv = 128, 2 188 in prepare_chunks(), 1 800 and 2 184 in the walks, if the tiles of Dv
-/// share what they read, and 4 112 in gradients_kernel, if those of Dk do: 10.3 KB.
+/// share what they read, and 3 856 in gradients_kernel, if those of Dk do: 10.0 KB.
 /// Bound by: the memory's bandwidth; with few heads the chain of the walks.
 /// Requires: compute capability 9.0, what one_anchor_unsupported() requires, Dk and Dv up to 128; tensors that a tensor
 /// map can describe.
