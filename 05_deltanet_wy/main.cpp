@@ -441,7 +441,7 @@ void add_kda_backward_stages(Operator& definition) {
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = dispatch_backward,
-              .idea = "what a user calls: tensor_core, on copies, or in fp32 where tiles do not fit",
+              .idea = "what a user calls: warpgroups or tensor_core, on copies, or in fp32 where tiles do not fit",
               .unsupported = dispatch_backward_unsupported,
               .note = dispatch_backward_note,
               .memory = dispatch_backward_memory})
@@ -452,7 +452,14 @@ void add_kda_backward_stages(Operator& definition) {
                 .idea = "both walks in one launch; then sums that cross sub-chunks, and pairs within one in fp32",
                 .unsupported = tensor_core_backward_unsupported,
                 .memory = tensor_core_backward_memory,
-                .bytes_moved = tensor_core_backward_bytes_moved});
+                .bytes_moved = tensor_core_backward_bytes_moved})
+      .variant({.name = "warpgroups",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = warpgroups_backward,
+                .idea = "products of warpgroups and bulk copies, with one anchor for a chunk's gradients",
+                .unsupported = warpgroups_backward_unsupported,
+                .memory = warpgroups_backward_memory});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
@@ -77,7 +78,7 @@ TEST(KdaBackwardTest, TheReferenceIsTheGradient) {
 
 TEST(KdaBackwardTest, Small) {
   EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 1, 18, 5, 3, 16)), 3);
-  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 1, 70, 80, 16)), 4);
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 1, 70, 80, 16)), 5);
 }
 
 TEST(KdaBackwardTest, Shapes) {
@@ -92,7 +93,7 @@ TEST(KdaBackwardTest, Shapes) {
       }
     }
     SCOPED_TRACE("L " + std::to_string(L));
-    EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 2, L, 16, 32)), 4);
+    EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 2, L, 16, 32)), 5);
     EXPECT_EQ(expect_supporting_stages_match(normalized_kda_backward(),
                                              with_final_state(1, 1, L, 40, 17, 64, normalized_kda_backward())),
               3);
@@ -128,11 +129,13 @@ TEST(KdaBackwardTest, BytesAreThoseThatAreCounted) {
 TEST(KdaBackwardTest, StrongGatesLeaveTheDigitsOfTheirGradients) {
   Problem problem = with_final_state(1, 2, 130, 16, 16);
   fill(problem.inputs.at("g"), -10);
-  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), problem), 4);
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), problem), 5);
   for (const float g : {-1e4f, -std::numeric_limits<float>::infinity()}) {
     fill(problem.inputs.at("g"), g);
-    const Outputs outputs = evaluate(kda_backward(), find_stage(kda_backward(), "tensor_core"), problem);
-    for (const float x : outputs.at("dg").elements<float>()) EXPECT_EQ(x, 0.0f);
+    for (const char* stage : {"tensor_core", "warpgroups"}) {
+      const Outputs outputs = evaluate(kda_backward(), find_stage(kda_backward(), stage), problem);
+      for (const float x : outputs.at("dg").elements<float>()) EXPECT_EQ(x, 0.0f);
+    }
   }
 }
 
@@ -158,10 +161,33 @@ TEST(KdaBackwardTest, HardNumbers) {
   }
 }
 
+// In `warpgroups` a chunk has an anchor, or its gradients go from sub-chunk to sub-chunk; states pass between both.
+TEST(KdaBackwardTest, ChunksWithAnAnchorAndWithout) {
+  for (const Operator* definition : {&kda_backward(), &normalized_kda_backward()}) {
+    for (const auto& [Dk, Dv] : {std::pair(16, 32), {128, 64}, {80, 128}}) {
+      SCOPED_TRACE(definition->label() + ", Dk " + std::to_string(Dk));
+      Problem problem = with_final_state(1, 2, 330, Dk, Dv, 64, *definition);
+      const auto g = problem.inputs.at("g").elements<float>();
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        const std::size_t chunk = i / std::size_t(Dk) % 330 / 64, channel = i % std::size_t(Dk);
+        if (chunk == 1 && channel == 7) g[i] = -2;  // one channel forgets too much
+        if (chunk == 2) g[i] = -0.64f;              // 2^-59.1
+        if (chunk == 3) g[i] = -0.66f;              // 2^-60.9
+        if (chunk == 4 && channel % 2 == 0) g[i] = 0;
+      }
+      const auto beta = problem.inputs.at("beta").elements<float>();
+      for (std::size_t i = 0; i < beta.size(); i += 5) beta[i] = i % 2 ? 2 : 0;
+      const Stage& stage = find_stage(*definition, "warpgroups");
+      expect_close(evaluate(*definition, stage, problem), evaluate_reference(*definition, problem, Dtype::bf16),
+                   tolerance_of(stage, problem.sizes));
+    }
+  }
+}
+
 TEST(KdaBackwardTest, NoStates) {
   Problem problem = drawn(1, 2, 70, 16, 32, 64, kda_backward());
   problem.inputs.erase("initial_state");
-  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), problem), 4);
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), problem), 5);
   for (const Stage& stage : kda_backward().stages()) {
     SCOPED_TRACE(stage.name);
     StageTensors tensors(kda_backward(), problem, stage.processor, storage_of(stage), Dtype::fp32);

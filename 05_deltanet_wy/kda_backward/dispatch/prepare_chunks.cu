@@ -1,0 +1,200 @@
+/// @file
+/// The kernel that runs first in `warpgroups`: that of `one_anchor` of the operator up to the inverse. T, P and K- go to
+/// memory where J and R went, because both walks and the gradients need them.
+///
+/// Unchanged: rows, scores and their three ways, inverse, memory and barriers.
+/// Equation: prepare_chunks.hpp.
+/// Shapes: q, k [B, H, L, Dk] bf16, g [B, H, L, Dk] and beta [B, H, L] fp32 in; PreparedChunks out.
+/// Thread mapping: block (n, h, b) prepares chunk n of head (b, h).
+/// Synchronization: that of `one_anchor`, without the barrier for J.
+/// Fences: before bulk copies read what threads have stored.
+/// Resources: 74 KB of shared memory: three blocks per multiprocessor.
+/// Bytes: per position 8 Dk + 4 in; 6 Dk + 384 and Dk / 16 of decays out.
+/// Bound by: the memory's bandwidth.
+/// Requires: an empty one_anchor_unsupported().
+
+#include <cuda_runtime.h>
+
+#include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
+#include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
+#include "05_deltanet_wy/kda/chunk_anchor.cuh"
+#include "05_deltanet_wy/kda/chunk_scores.cuh"
+#include "05_deltanet_wy/kda/chunk_slot.cuh"
+#include "05_deltanet_wy/kda/store_J_and_R.cuh"
+#include "05_deltanet_wy/kda/sub_chunk_anchors.cuh"
+#include "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.hpp"
+#include "common/ceil_div.hpp"
+#include "common/device/bulk_copy.cuh"
+#include "common/device/early_start.cuh"
+#include "common/device/launch.cuh"
+#include "common/device/mbarrier.cuh"
+#include "common/device/memory.cuh"
+#include "common/device/named_barrier.cuh"
+#include "common/device/proxy_fence.cuh"
+#include "common/device/workspace.hpp"
+#include "common/tile/bulk_tiles.cuh"
+#include "common/tile/float_panels.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
+
+namespace tutorial::kda {
+namespace {
+
+using namespace tile;
+using namespace delta_rule;  // blocks and their inverse
+
+constexpr unsigned kOfBlock = 1;  // named barrier: all threads
+
+/// The tensors that bulk copies read and write.
+struct ChunkMaps {
+  TensorMap q, k, g;
+  TensorMap Q, K, K_end, matrices;
+};
+
+/// Bytes of shared memory: a slot, and blocks of the inverse, in whose place is T's rounding error later.
+template <int kDk>
+constexpr std::size_t kSharedBytes = ChunkSlot<kDk>::kBytes + SplitBlocks::kBytes;
+
+/// Starts to store a tile. Called by one thread.
+template <int kColumns>
+__device__ __forceinline__ void store_panels(const TensorMap& map, const PanelTile<kColumns>& tile, TileOrigin origin) {
+#pragma unroll
+  for (int panel = 0; panel < kColumns / 64; ++panel) {
+    store_tile(map, tile.data + panel * tile.kPanelElements, origin);
+    origin.column += 64;
+  }
+}
+
+/// Grid (N, H, B).
+template <int kDk, bool kNormalize>
+__global__ void __launch_bounds__(kWarpgroup, 3)
+    prepare_chunks_kernel(Bf16Arguments a, PreparedChunks out, const __grid_constant__ ChunkMaps maps) {
+  __shared__ Barrier raw;
+  __shared__ int ways[kWarpgroup / 32];  // that the warps' columns allow; later whether they allow one anchor
+  __shared__ float factors[kChunk];      // of keys
+  const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk;
+  // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
+  const int thread = int(threadIdx.x), warp = __shfl_sync(kAllLanes, thread / 32, 0), lane = int(lane_index());
+  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
+  const ChunkSlot<kDk> slot{memory};
+  auto* behind_slot = reinterpret_cast<__nv_bfloat16*>(memory + ChunkSlot<kDk>::kBytes);
+  const SplitBlocks blocks{behind_slot};
+  const SquarePanel U[2] = {slot.U(), {behind_slot}}, scores_of_queries = slot.R();  // -T in two bf16, P
+  const TileOrigin origin{.position = t, .head = h, .batch = b};
+  const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
+  let_next_kernel_start();
+  if (thread == 0) {
+    raw.init(1);
+    fence_barrier_init();
+    const auto g = slot.g();
+    raw.arrive_expect(2 * kChunk * kDk * unsigned(sizeof(__nv_bfloat16)) + g.kLoadedBytes);
+    load_panels(g, maps.g, raw, origin);
+    load_panels(slot.K(), maps.k, raw, origin);
+    load_panels(slot.Q(), maps.q, raw, origin);
+  }
+  const int position = t + warp * kBlock + lane;
+  const float beta =
+      lane < kBlock && position < a.L ? fmaxf(load_global(a.beta.row(b, h, position)), kLeastBeta) : 0.0f;
+  __syncthreads();
+  raw.wait(0);
+
+  if (kNormalize) {
+    find_factors(slot, warp, factors);
+    __syncwarp();
+    if (lane < kBlock) store_global(out.factors + chunk * kChunk + warp * kBlock + lane, factors[warp * kBlock + lane]);
+  }
+  const Way way = decay_with_anchors<kNormalize>(slot, warp, ways, kOfBlock, factors);
+  if (way == kLongWay) {
+    if (kNormalize) normalize_keys(slot, warp, factors);
+    decay_sub_chunk(slot, warp);
+  }
+  __syncthreads();
+  BlockRow scores = {}, A = {};
+  if (way == kOneAnchor) {
+    scores_with_one_anchor(reinterpret_cast<WarpgroupScores&>(scores), slot.Q(), slot, warp);
+    scores_with_one_anchor(reinterpret_cast<WarpgroupScores&>(A), slot.K(), slot, warp);
+  } else if (way == kTwoAnchors) {
+    scores_with_two_anchors(scores, slot.Q(), slot, warp);
+    scores_with_two_anchors(A, slot.K(), slot, warp);
+    wait_at_named_barrier(kOfBlock, kWarpgroup);  // no warp needs the keys' rows any more
+    decay_keys_to_end(slot, thread);
+  } else {
+    decayed_scores(scores, slot, warp, 0);
+    decayed_scores(A, slot, warp, 1);
+    __syncthreads();  // no warp needs rows of sub-chunks any more
+    decay_to_ends(slot, thread);
+  }
+  ScoreFragments P;
+  round_scores(P, scores, warp);
+
+  SplitRow blocks_of_U;
+  invert_scores(blocks_of_U, blocks, kOfBlock, warp, A, beta);
+  const float decay = thread < kDk ? slot.prepared_decays()[thread] : 1.0f;
+  const bool allows = __all_sync(kAllLanes, decay >= ex2(kLeastPowerOfChunk));
+  if (lane == 0) ways[warp] = allows;
+  fence_async_proxy();  // the blocks, too, were stored for ldmatrix: U replaces them for copies
+  __syncthreads();      // U comes where the decays and the blocks lie
+  const bool has_anchor = ways[0] && ways[1] && ways[2] && ways[3];
+  if (thread < a.Dk) store_global(out.decays + chunk * a.Dk + thread, has_anchor ? -decay : decay);
+  if (thread == 0) {
+    store_panels(maps.Q, slot.Q(), origin);
+    store_panels(maps.K, slot.K(), origin);
+    store_panels(maps.K_end, slot.K_end(), origin);
+  }
+  put_row(U[0], U[1], blocks_of_U, kBlocks - 1 - warp);
+  put_fragments(scores_of_queries, P);
+  fence_async_proxy();
+  __syncthreads();
+  if (thread > 0) return;
+  TileOrigin rows{.position = n * kMatrixRows, .head = h, .batch = b};
+  for (const SquarePanel& matrix : {U[0], U[1], scores_of_queries}) {
+    store_panels(maps.matrices, matrix, rows);
+    rows.position += kChunk;
+  }
+  commit_stores();
+  wait_stores_read<0>();
+}
+
+std::int64_t all_chunks(const Bf16Arguments& a) {
+  return std::int64_t(a.B) * a.H * ceil_div(a.L, kChunk);
+}
+
+}  // namespace
+
+PreparedChunks prepare_chunks(const Bf16Arguments& a) {
+  const std::int64_t chunks = all_chunks(a), elements = chunks * kChunk * a.Dk, N = ceil_div(a.L, kChunk);
+  auto* rows = workspace<__nv_bfloat16>("kda --backward: decayed q and k", std::size_t(3 * elements));
+  auto* matrices =
+      workspace<__nv_bfloat16>("kda --backward: T and P", std::size_t(chunks * kMatrixRows * std::int64_t(kChunk)));
+  auto* decays = workspace<float>("kda --backward: decays of chunks", std::size_t(chunks * a.Dk));
+  auto* factors =
+      a.normalize_keys ? workspace<float>("kda --backward: factors", std::size_t(chunks * kChunk)) : nullptr;
+  const PreparedChunks out{int(N), rows, rows + elements, rows + 2 * elements, matrices, decays, factors};
+  const TensorSizes keys = tensor_sizes(a, a.Dk);
+  const auto map = [&](__nv_bfloat16* data, std::int64_t rows, int columns) {
+    return tile_map(packed(data, a.H, rows, columns), {a.B, a.H, rows, columns}, kChunk);
+  };
+  const ChunkMaps maps{tile_map(a.q, keys, kChunk),
+                       tile_map(a.k, keys, kChunk),
+                       float_tile_map(a.g, keys, kChunk),
+                       map(out.Q, N * kChunk, a.Dk),
+                       map(out.K, N * kChunk, a.Dk),
+                       map(out.K_end, N * kChunk, a.Dk),
+                       map(out.matrices, N * kMatrixRows, kChunk)};
+  const auto start = [&](auto kernel, std::size_t shared_bytes) {
+    launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kWarpgroup), shared_bytes}, a, out,
+           maps);
+  };
+  if (a.Dk <= 64) {
+    start(a.normalize_keys ? prepare_chunks_kernel<64, true> : prepare_chunks_kernel<64, false>, kSharedBytes<64>);
+  } else {
+    start(a.normalize_keys ? prepare_chunks_kernel<128, true> : prepare_chunks_kernel<128, false>, kSharedBytes<128>);
+  }
+  return out;
+}
+
+std::int64_t prepared_chunks_memory(const Bf16Arguments& a) {
+  return all_chunks(a) *
+         (kChunk * (6 * std::int64_t(a.Dk) + (a.normalize_keys ? 4 : 0)) + 2 * kMatrixRows * kChunk + 4 * a.Dk);
+}
+
+}  // namespace tutorial::kda
