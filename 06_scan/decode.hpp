@@ -94,6 +94,9 @@ void step(const Bf16Arguments&);
 /// GPU: all loads of the state are in flight before the first wait.
 template <Rule kRule>
 void step_in_registers(const Bf16Arguments&);
+/// GPU: the state is written once per 16 tokens, and the updates since then are replayed.
+template <Rule kRule>
+void replay(const Bf16Arguments&);
 /// GPU: what a user calls.
 template <Rule kRule>
 void dispatch(const Bf16Arguments&);

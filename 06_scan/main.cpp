@@ -306,6 +306,15 @@ void add_stages(Operator& definition) {
               .note = step_note<kRule>,
               .memory = step_memory<kRule>,
               .work = step_work<kRule>})
+      .stage({.name = "replay",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = replay<kRule>,
+              .idea = "the state is written once per 16 tokens, the updates since then are replayed",
+              .unsupported = step_in_registers_unsupported<kRule>,
+              .note = step_note<kRule>,
+              .memory = replay_memory<kRule>,
+              .work = step_work<kRule>})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,

@@ -3,6 +3,7 @@
 #include <climits>
 
 #include "06_scan/decode/chapters.hpp"
+#include "06_scan/decode/kept_updates.hpp"
 #include "06_scan/decode/prompt_then_tokens.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/convert.cuh"
@@ -94,6 +95,11 @@ std::int64_t step_memory(const Bf16Arguments& a) {
 }
 
 template <Rule kRule>
+std::int64_t replay_memory(const Bf16Arguments& a) {
+  return step_memory<kRule>(a) + std::int64_t(sizeof(float)) * kept_count(kRule, a);
+}
+
+template <Rule kRule>
 std::int64_t prompt_then_tokens_bytes_moved(const Bf16Arguments& a, int columns, int threads, int state_reads) {
   const std::int64_t prompt = a.P > 0 ? prefill_bytes_moved<kRule>(prompt_of(a)) : 0;
   if (prompt < 0) return -1;
@@ -132,6 +138,7 @@ std::int64_t token_bytes(Rule rule, std::int64_t heads, std::int64_t Dk, std::in
   template std::string step_in_registers_unsupported<RULE>(const Bf16Arguments&); \
   template std::string step_note<RULE>(const Bf16Arguments&);                     \
   template std::int64_t step_memory<RULE>(const Bf16Arguments&);                  \
+  template std::int64_t replay_memory<RULE>(const Bf16Arguments&);                \
   template std::int64_t step_bytes_moved<RULE>(const Bf16Arguments&);             \
   template std::int64_t prompt_then_tokens_bytes_moved<RULE>(const Bf16Arguments&, int, int, int)
 INSTANTIATE(Rule::simple_gla);

@@ -16,7 +16,7 @@ std::string prefill_unsupported(const Bf16Arguments&);
 template <Rule kRule>
 std::string step_unsupported(const Bf16Arguments&);
 template <Rule kRule>
-std::string step_in_registers_unsupported(const Bf16Arguments&);
+std::string step_in_registers_unsupported(const Bf16Arguments&);  ///< and replay
 template <Rule kRule>
 std::string dispatch_unsupported(const Bf16Arguments&);
 /// Of the prompt alone; empty if there is none.
@@ -35,7 +35,9 @@ std::string dispatch_note(const Bf16Arguments&);
 template <Rule kRule>
 std::int64_t prefill_memory(const Bf16Arguments&);
 template <Rule kRule>
-std::int64_t step_memory(const Bf16Arguments&);  ///< of all stages with a prompt and tokens
+std::int64_t step_memory(const Bf16Arguments&);  ///< of all other stages with a prompt and tokens
+template <Rule kRule>
+std::int64_t replay_memory(const Bf16Arguments&);
 
 // Bytes that a stage's kernels read from device memory or write to it; -1 if the dispatch of the prompt does not say.
 template <Rule kRule>

@@ -31,6 +31,7 @@ constexpr KernelWithBarriers kKernels[] = {
     // The delta rule has all barriers of decode's kernels.
     {"decode --delta-rule", "step", "06_scan/decode/3_step.cu", 64, 20, 2},
     {"decode --delta-rule", "step_in_registers", "06_scan/decode/4_step_in_registers.cu", 64, 20, 2},
+    {"decode --delta-rule", "replay", "06_scan/decode/5_replay.cu", 64, 20, 4},
     {"decode --delta-rule", "dispatch", "06_scan/decode/dispatch/step.cu", 64, 20, 2},
 };
 

@@ -40,6 +40,20 @@ TEST(DecodeShapesTest, Lengths) {
   expect_match(1, 1, 66, 0, 16, 16);
 }
 
+// Not only within rounding: the updates are replayed in the order and the precision in which they were made.
+TEST(DecodeShapesTest, ReplayIsStepInRegistersBitForBit) {
+  for (const char* label : kDecodeLabels) {
+    SCOPED_TRACE(label);
+    const Operator& definition = decode_operator(label);
+    for (const auto& [L, P] : {std::pair<std::int64_t, std::int64_t>{35, 0}, {20, 3}, {17, 0}, {16, 0}, {1, 0}}) {
+      const Problem problem = drawn_tokens(definition, 2, 1, L, P, 36, 40);
+      const Outputs each = evaluate(definition, find_stage(definition, "step_in_registers"), problem);
+      const Outputs replayed = evaluate(definition, find_stage(definition, "replay"), problem);
+      for (const auto& [name, out] : replayed) EXPECT_EQ(compare(out, each.at(name)).error, 0) << name << ", L " << L;
+    }
+  }
+}
+
 TEST(DecodeShapesTest, Widths) {
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{1, 1},
                                {3, 65},

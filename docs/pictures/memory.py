@@ -839,6 +839,12 @@ STAGES = [
         "The state goes from device memory through registers and back; all of a block's part is under way at once.",
     ),
     Stage(
+        "06_scan/decode/5_replay.cu",
+        ["q, k, gates", "v", "+updates", "S", "o"],
+        [Kernel("replay: 32 columns per block", ["q, k, gates; kept updates"], ["S: 4 columns of every 16th row,", "all updates since it was written"], ["q, k, gates", "v*", "updates", "S*"], ["updates*", "S*", "o*"])],
+        "The state is read, but written once per 16 tokens; in between each token leaves its update beside it.",
+    ),
+    Stage(
         "06_scan/delta_rule/1_affine_chain.cu",
         ["q, k, beta", "v", "+maps [Phi | H]", "+states", "o"],
         [
