@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// The channels that a thread computes, and where it works. Neighbouring lanes have neighbouring channels, so that a warp
-/// reads 128 bytes of a row that lie side by side.
+/// reads 256 bytes of bf16 that lie side by side, or 128 of fp32.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -22,19 +22,26 @@ TUTORIAL_HOST_DEVICE constexpr int pieces_of(int count, int piece) {
   return (count - 1) / piece + 1;
 }
 
-/// Whether every row begins at a multiple of 4 bytes and has whole pairs of bf16.
-template <class T>
-bool has_pairs(const View<T>& x, int D) {
-  return D % 2 == 0 && x.stride_b % 2 == 0 && x.stride_l % 2 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 4 == 0;
+/// Whether all rows are made of groups of kChannels neighbouring elements that one access reads or writes.
+template <int kChannels, class T>
+bool has_groups(const View<T>& x, int D) {
+  return D % kChannels == 0 && x.stride_b % kChannels == 0 && x.stride_l % kChannels == 0 &&
+         reinterpret_cast<std::uintptr_t>(x.data) % (kChannels * sizeof(T)) == 0;
 }
 
-/// Reads kChannels neighbouring elements of a row as fp32.
-/// @tparam kChannels 1, or 2 of bf16 at an address that is a multiple of 4 bytes
+/// Reads a group as fp32.
+/// @tparam kChannels 1, or 2 or 4 of bf16
 template <int kChannels, class T>
 __device__ __forceinline__ void load(float (&x)[kChannels], const T* from) {
-  if constexpr (kChannels == 2) {
-    const float2 both = unpack(load_global(reinterpret_cast<const std::uint32_t*>(from)));
-    x[0] = both.x, x[1] = both.y;
+  const auto put = [&](int c, std::uint32_t bits) {
+    const float2 both = unpack(bits);
+    x[c] = both.x, x[c + 1] = both.y;
+  };
+  if constexpr (kChannels == 4) {
+    const uint2 bits = load_global(reinterpret_cast<const uint2*>(from));
+    put(0, bits.x), put(2, bits.y);
+  } else if constexpr (kChannels == 2) {
+    put(0, load_global(reinterpret_cast<const std::uint32_t*>(from)));
   } else {
     x[0] = float(load_global(from));
   }
@@ -42,7 +49,9 @@ __device__ __forceinline__ void load(float (&x)[kChannels], const T* from) {
 
 template <int kChannels, class T>
 __device__ __forceinline__ void store(T* to, const float (&x)[kChannels]) {
-  if constexpr (kChannels == 2) {
+  if constexpr (kChannels == 4) {
+    store_global(reinterpret_cast<uint2*>(to), make_uint2(pack(x[0], x[1]), pack(x[2], x[3])));
+  } else if constexpr (kChannels == 2) {
     store_global(reinterpret_cast<std::uint32_t*>(to), pack(x[0], x[1]));
   } else {
     store_global(to, T(x[0]));

@@ -5,7 +5,7 @@
 /// walks a run with both windows in registers. dkernel is a sum over all positions and batch entries: a thread adds up
 /// its run, leaves the W sums in memory, and a second kernel adds those of all runs. So the sums have one order, and two
 /// calls give the same bits, which atomic additions would not.
-/// Thread mapping: as the forward kernel, with runs of 256 positions; in the second kernel a thread per element of dkernel.
+/// Thread mapping: as the forward kernel, but two channels of bf16, and runs of 256 positions; in the second kernel a thread per element of dkernel.
 /// Bytes: u, dy and du once, and the sums of the runs, 2 W numbers of fp32 for 256 positions.
 /// Bound by: memory.
 /// Requires: W <= 8.
@@ -141,7 +141,7 @@ void dispatch_backward(const BackwardArguments<T>& a) {
   float* sums = workspace<float>("short_convolution --backward: sums", std::size_t(runs * elements));
   const auto start_gradients = [&] {
     if constexpr (sizeof(T) == 2) {
-      if (has_pairs(a.u, a.D) && has_pairs(a.dy, a.D) && has_pairs(a.du, a.D)) return start<2>(a, sums);
+      if (has_groups<2>(a.u, a.D) && has_groups<2>(a.dy, a.D) && has_groups<2>(a.du, a.D)) return start<2>(a, sums);
     }
     start<1>(a, sums);
   };

@@ -9,7 +9,7 @@
 ///                            \_____ y_t _______________/
 ///
 /// Shapes: u, y [B, L, D] in fp32 or bf16; kernel [D, W], states [B, W, D] in fp32; in device memory.
-/// Thread mapping: one thread per channel, or per two channels of bf16, and run of 32 positions; a block has 128 threads
+/// Thread mapping: one thread per channel, or per four channels of bf16, and run of 32 positions; a block has 128 threads
 /// with neighbouring channels.
 /// Resources: no shared memory.
 /// Work: W multiply-adds per element.
@@ -91,7 +91,7 @@ void start(const Arguments<T>& a) {
 template <class T>
 void dispatch(const Arguments<T>& a) {
   if constexpr (sizeof(T) == 2) {
-    if (has_pairs(a.u, a.D) && has_pairs(a.y, a.D)) return start<2>(a);
+    if (has_groups<4>(a.u, a.D) && has_groups<4>(a.y, a.D)) return start<4>(a);
   }
   start<1>(a);
 }
