@@ -376,7 +376,7 @@ void Check::changes_registers([[maybe_unused]] int warps) {
 void Check::fail_use(std::uint64_t found, std::uint64_t least, const char* of, const char* what) {
   if (is_broken_ || found >= least) return;
   fail_count(std::to_string(found) + " " + of + ", and " + std::to_string(least) + " are asked for: " + what +
-             ". The numbers may be right without, but the exercise is about it");
+             ". The result may be right without, but the exercise is about it");
 }
 
 void Check::arrivals_at_least([[maybe_unused]] std::size_t arrivals, [[maybe_unused]] const char* what) {
