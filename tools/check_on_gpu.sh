@@ -47,8 +47,8 @@ test_all() { ctest --preset cuda --timeout 300 --parallel 4; }
 # its warp after __syncwarp(), and between bar.arrive and bar.sync, it reports races that are none; a kernel of ten
 # lines shows it. So it reports the normaliser on Hopper, in chapter 04 the decays of both `specialized`, and Q S of
 # `hopper_gradients` there, which four lanes hand over for their warps, those of simple_gla's `dispatch` as 12.0, and
-# in chapter 05 the decays in the slots of `cluster` of gated_delta_rule the blocks on the diagonal in `one_block`,
-# and the sums and row products in `warpgroups` of gated_delta_rule --backward. ThreadSanitizer on the emulator
+# in chapter 05 the decays in the slots of `cluster` of gated_delta_rule, the blocks on the diagonal in `one_block` of
+# both operators, and the sums and row products in `warpgroups` of gated_delta_rule --backward. ThreadSanitizer on the emulator
 # checks these hand-overs.
 # synccheck looks for the threads of a bar.sync at one place in the code. In the last kernels of `warpgroups` and
 # `longer_chunks` of delta_rule --backward, two warpgroups wait for each other at a named barrier of 256 threads,

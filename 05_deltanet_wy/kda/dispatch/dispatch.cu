@@ -67,9 +67,6 @@ constexpr double kFirstClocks = 17820, kClusterClocks = 5640, kWalkClocks = 1880
 constexpr int kFewPositions = 128;
 // Of `one_anchor`: microseconds of its two launches, and the speed of its bytes as a multiple of a copy's.
 constexpr double kTwoLaunches = 9, kBytesSpeed = 0.95;
-// Of the starts of segments, where gates are weak: clocks for a chunk of kernel 2 of `segments`, and from one start to the
-// next; and microseconds that its kernels 2 and 3 take beside that.
-constexpr double kMapClocks = 1920, kLinkClocks = 2400, kStarts = 24;
 // Microseconds: of a kernel that finds that gates do not allow it to start from zeros, of two that find that they did,
 // and of a thousand blocks of these.
 constexpr double kRefusal = 15, kNothingToDo = 3, kThousandBlocks = 0.6;
@@ -101,16 +98,6 @@ double one_anchor_time(const Bf16Arguments& a) {
   return two_kernels_time(a, chunks_in_line(a, tile::make_launch_plan(a.L, 64, 1)));
 }
 
-/// Those of `segments` if each segment needs the state that the one before leaves.
-double computed_starts_time(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
-  const estimate::Card card = estimate::card();
-  const std::int64_t heads = std::int64_t(a.B) * a.H, tiles = ceil_div(a.Dv, 64), count = plan.segments - 1;
-  const double chunks = plan.length / 64;
-  return two_kernels_time(a, card.rounds(heads * tiles * plan.segments) * (plan.length / 64)) + kStarts +
-         card.microseconds(double(card.rounds(heads * (count * ceil_div(tiles, 2) + count - 1))) * chunks * kMapClocks +
-                           double(count - 1) * kLinkClocks);
-}
-
 /// The bounds are rough, but far from the point where they are equal the choice is clear, and near it either will do.
 bool cluster_is_faster(const Bf16Arguments& a) {
   if (!one_anchor_unsupported(a).empty()) return false;
@@ -118,13 +105,11 @@ bool cluster_is_faster(const Bf16Arguments& a) {
   return cluster_time(clusters_of(a), double(ceil_div(a.L, 64))) < one_anchor_time(a);
 }
 
-/// The segments of `segments`. A single one where they gain little, or lose where gates are weak: with 32 heads of 16384
-/// positions and with 12 heads of 2048 an H100 was slower.
+/// The segments of `segments`. A single one where they gain little: with 32 heads of 16384 positions an H100 was slower.
+/// Where gates are weak a short sequence may lose: with 12 heads of 2048 positions 15 %, where other gates gain 22 %.
 tile::LaunchPlan worthwhile_segments(const Bf16Arguments& a) {
   const tile::LaunchPlan plan = shortest_segments(a);
-  const double whole = one_anchor_time(a);
-  const bool is_faster = plan.segments > 1 && two_kernels_time(a, chunks_in_line(a, plan)) < 0.85 * whole &&
-                         computed_starts_time(a, plan) < whole;
+  const bool is_faster = two_kernels_time(a, chunks_in_line(a, plan)) < 0.85 * one_anchor_time(a);
   return is_faster ? plan : tile::make_launch_plan(a.L, 64, 1);
 }
 
