@@ -361,7 +361,7 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   add_up_gates(tiles, sums, warp);
   fence_async_proxy();
   __syncthreads();  // b and K+ are there
-  wgmma_fence();  // else the compiler would put one here
+  wgmma_fence();    // else the compiler would put one here
   start_transposed_pairs(of.pairs, tiles.Z, tiles.K, true);
   wgmma_commit();
   wgmma_wait<0>(of.A, of.C, of.writes, of.pairs, y, z);

@@ -11,7 +11,7 @@
 /// Resources: 74 KB of shared memory: three blocks per multiprocessor.
 /// Bytes: per position 8 Dk + 4 in; 6 Dk + 384 and Dk / 16 of decays out.
 /// Bound by: the memory's bandwidth.
-/// Requires: an empty one_anchor_unsupported().
+/// Requires: an empty one_anchor_unsupported(), keys as they are.
 
 #include <cuda_runtime.h>
 
@@ -65,12 +65,11 @@ __device__ __forceinline__ void store_panels(const TensorMap& map, const PanelTi
 }
 
 /// Grid (N, H, B).
-template <int kDk, bool kNormalize>
+template <int kDk>
 __global__ void __launch_bounds__(kWarpgroup, 3)
     prepare_chunks_kernel(Bf16Arguments a, PreparedChunks out, const __grid_constant__ ChunkMaps maps) {
   __shared__ Barrier raw;
   __shared__ int ways[kWarpgroup / 32];  // that the warps' columns allow; later whether they allow one anchor
-  __shared__ float factors[kChunk];      // of keys
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
   const int thread = int(threadIdx.x), warp = __shfl_sync(kAllLanes, thread / 32, 0), lane = int(lane_index());
@@ -97,16 +96,8 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   __syncthreads();
   raw.wait(0);
 
-  if (kNormalize) {
-    find_factors(slot, warp, factors);
-    __syncwarp();
-    if (lane < kBlock) store_global(out.factors + chunk * kChunk + warp * kBlock + lane, factors[warp * kBlock + lane]);
-  }
-  const Way way = decay_with_anchors<kNormalize>(slot, warp, ways, kOfBlock, factors);
-  if (way == kLongWay) {
-    if (kNormalize) normalize_keys(slot, warp, factors);
-    decay_sub_chunk(slot, warp);
-  }
+  const Way way = decay_with_anchors<false>(slot, warp, ways, kOfBlock, nullptr);
+  if (way == kLongWay) decay_sub_chunk(slot, warp);
   __syncthreads();
   BlockRow scores = {}, A = {};
   if (way == kOneAnchor) {
@@ -166,9 +157,7 @@ PreparedChunks prepare_chunks(const Bf16Arguments& a) {
   auto* matrices =
       workspace<__nv_bfloat16>("kda --backward: T and P", std::size_t(chunks * kMatrixRows * std::int64_t(kChunk)));
   auto* decays = workspace<float>("kda --backward: decays of chunks", std::size_t(chunks * a.Dk));
-  auto* factors =
-      a.normalize_keys ? workspace<float>("kda --backward: factors", std::size_t(chunks * kChunk)) : nullptr;
-  const PreparedChunks out{int(N), rows, rows + elements, rows + 2 * elements, matrices, decays, factors};
+  const PreparedChunks out{int(N), rows, rows + elements, rows + 2 * elements, matrices, decays};
   const TensorSizes keys = tensor_sizes(a, a.Dk);
   const auto map = [&](__nv_bfloat16* data, std::int64_t rows, int columns) {
     return tile_map(packed(data, a.H, rows, columns), {a.B, a.H, rows, columns}, kChunk);
@@ -184,17 +173,13 @@ PreparedChunks prepare_chunks(const Bf16Arguments& a) {
     launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kWarpgroup), shared_bytes}, a, out,
            maps);
   };
-  if (a.Dk <= 64) {
-    start(a.normalize_keys ? prepare_chunks_kernel<64, true> : prepare_chunks_kernel<64, false>, kSharedBytes<64>);
-  } else {
-    start(a.normalize_keys ? prepare_chunks_kernel<128, true> : prepare_chunks_kernel<128, false>, kSharedBytes<128>);
-  }
+  a.Dk <= 64 ? start(prepare_chunks_kernel<64>, kSharedBytes<64>)
+             : start(prepare_chunks_kernel<128>, kSharedBytes<128>);
   return out;
 }
 
 std::int64_t prepared_chunks_memory(const Bf16Arguments& a) {
-  return all_chunks(a) *
-         (kChunk * (6 * std::int64_t(a.Dk) + (a.normalize_keys ? 4 : 0)) + 2 * kMatrixRows * kChunk + 4 * a.Dk);
+  return all_chunks(a) * (kChunk * 6 * std::int64_t(a.Dk) + 2 * kMatrixRows * kChunk + 4 * a.Dk);
 }
 
 }  // namespace tutorial::kda

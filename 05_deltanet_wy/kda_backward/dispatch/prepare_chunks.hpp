@@ -25,11 +25,10 @@ struct PreparedChunks {
   __nv_bfloat16* K_end;     ///< [B, H, 64 N, Dk], K-
   __nv_bfloat16* matrices;  ///< [B, H, N, 3, 64, 64]: -T rounded, its rounding error, P
   float* decays;            ///< [B, H, N, Dk], exp(b_end), with a minus if the chunk has one anchor
-  float* factors;           ///< f [B, H, 64 N]; null if keys are not normalised
 };
 
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Every beta is at least
-/// kLeastBeta. The next kernel may start early. Requires: an empty one_anchor_unsupported().
+/// kLeastBeta. The next kernel may start early. Requires: an empty one_anchor_unsupported(), keys as they are.
 /// @throws CudaError if the memory cannot be allocated or the launch is refused
 PreparedChunks prepare_chunks(const Bf16Arguments&);
 /// Bytes of that workspace.

@@ -33,9 +33,7 @@ __global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
   };
   // What is read of a tile of columns after its last barrier is written again after the next one's first barrier.
   for (int column = 0; column < g.Dk; column += kColumns) {
-    sub_chunks::gradients_of_chunk<Shape>(
-        g, {b, h, n, column, x.v_new, prepared.factors ? prepared.factors + chunk * kChunk : nullptr}, fragments(x.S),
-        fragments(x.dS));
+    sub_chunks::gradients_of_chunk<Shape>(g, {b, h, n, column, x.v_new, nullptr}, fragments(x.S), fragments(x.dS));
   }
 }
 
