@@ -1,11 +1,14 @@
 #include <cmath>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "02_chunkwise/operators.hpp"
 #include "03_gla/operators.hpp"
 #include "04_fused_chunk/operators.hpp"
 #include "05_deltanet_wy/operators.hpp"
 #include "06_scan/decode.hpp"
+#include "06_scan/decode_pool.hpp"
 #include "06_scan/operators.hpp"
 #include "common/chapter/draw.hpp"
 
@@ -148,6 +151,71 @@ Operator definition() {
       .reference(recurrent<kRule>);
   return definition;
 }
+/// Slots in any order, each at most once; every fourth entry is idle.
+Draw slots_of_pool() {
+  return [](const Random& random, const Sizes& sizes, Tensor& tensor) {
+    const auto indices = tensor.elements<std::int32_t>();
+    std::vector<std::int32_t> free(std::size_t(sizes.at("slots")));
+    std::iota(free.begin(), free.end(), 0);
+    for (std::size_t b = 0; b < indices.size(); ++b) {
+      const auto chosen = std::size_t(random.uniform(b) * double(free.size()));
+      indices[b] = b % 4 == 3 ? -1 : free[chosen];
+      std::swap(free[chosen], free.back());
+      free.pop_back();
+    }
+  };
+}
+
+template <Rule kRule>
+Operator pool_definition() {
+  const Operator tokens = definition<kRule>();
+  Operator pool("decode", tokens.summary());
+  for (const auto& [name, help] : tokens.form_options()) pool.form(name, help);
+  pool.form("pool", "decode with states in the slots of a pool, some batch entries being idle");
+  for (Input input : tokens.inputs()) {
+    if (input.name == "initial_state") {
+      input.name = "state_pool", input.dims[0] = "slots", input.optional = false;
+    }
+    pool.input(std::move(input));
+  }
+  pool.input({.name = "state_indices",
+              .dims = {"B"},
+              .draw = slots_of_pool(),
+              .dtype = Dtype::int32,
+              .slots = true,
+              .valid = [](double n, const Sizes& s) { return n >= -1 && n < double(s.at("slots")); },
+              .requirement = "must be a slot of the pool, or -1"});
+  for (Output output : tokens.outputs()) {
+    if (output.name == "final_state") output.name = "final_pool", output.dims[0] = "slots";
+    pool.output(std::move(output));
+  }
+  pool.scale([tokens](const Sizes& s) { return tokens.default_scale(s); })
+      .sizes({{"B", 256}, {"H", 8}, {"L", 1}, {"Dk", 128}, {"Dv", 128}})
+      .modest_sizes({{"B", 5}, {"H", 2}, {"L", 24}, {"Dk", 32}, {"Dv", 32}})
+      .derived_size("P", [](const Sizes& s) { return s.at("L") * 2 / 3; })
+      .derived_size("slots", [](const Sizes& s) { return s.at("B") + s.at("B") / 2 + 1; })
+      .may_be_zero("P")
+      .consistent([tokens](const Sizes& s) { return tokens.conflict(s); })
+      .work([](const Sizes& s) { return recurrent_work_of(kRule, s); })
+      .problem_note([tokens](const Problem& problem) { return tokens.note_on(problem); })
+      .reference(recurrent_pool<kRule>);
+  return pool;
+}
+
+template <class T>
+PoolArguments<T> PoolArguments<T>::bind(const Call& call) {
+  return {Arguments<T>::bind(call), call.size("slots"), call.data<const std::int32_t>("state_indices"),
+          call.view<const float>("state_pool"), call.view<float>("final_pool")};
+}
+template struct PoolArguments<float>;
+template struct PoolArguments<__nv_bfloat16>;
+
+template Operator pool_definition<Rule::simple_gla>();
+template Operator pool_definition<Rule::gla>();
+template Operator pool_definition<Rule::delta_rule>();
+template Operator pool_definition<Rule::gated_delta_rule>();
+template Operator pool_definition<Rule::kda>();
+
 template <Rule kRule>
 Work prefill_work(const Sizes& s) {
   return chunk_work_of(kRule, s);

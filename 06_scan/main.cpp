@@ -16,6 +16,7 @@
 #include "06_scan/decode.hpp"
 #include "06_scan/decode/requirements.hpp"
 #include "06_scan/decode/tokens.hpp"
+#include "06_scan/decode_pool.hpp"
 #include "06_scan/delta_rule.hpp"
 #include "06_scan/delta_rule/requirements.hpp"
 #include "06_scan/operators.hpp"
@@ -327,6 +328,24 @@ void add_stages(Operator& definition) {
               .work = step_work<kRule>});
 }
 
+template <decode::Rule kRule>
+void add_pool(Chapter& chapter) {
+  using namespace decode;
+  chapter.add(pool_definition<kRule>())
+      .stage({.name = "recurrent",
+              .dtype = Dtype::fp64,
+              .run = recurrent_pool<kRule>,
+              .idea = "each entry by itself, on the state in its slot"})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch_pool<kRule>,
+              .idea = "what a user calls: tokens read and write the slots, a prompt gathers and scatters them",
+              .unsupported = dispatch_pool_unsupported<kRule>,
+              .memory = dispatch_pool_memory<kRule>,
+              .work = step_work<kRule>});
+}
+
 /// @param recurrent the chapter's loop in double @param one_device its dispatch, with what belongs to it
 template <over_devices::Rule kRule>
 void add_stages_over_devices(Operator& definition, Stage recurrent, Stage one_device) {
@@ -547,6 +566,11 @@ Chapter chapter() {
   add_stages<decode::Rule::kda>(chapter.add(decode::definition<decode::Rule::kda>()));
   add_stages<decode::Rule::normalized>(chapter.add(decode::definition<decode::Rule::normalized>()));
   add_over_devices(chapter);
+  add_pool<decode::Rule::simple_gla>(chapter);
+  add_pool<decode::Rule::gla>(chapter);
+  add_pool<decode::Rule::delta_rule>(chapter);
+  add_pool<decode::Rule::gated_delta_rule>(chapter);
+  add_pool<decode::Rule::kda>(chapter);
   return chapter;
 }
 

@@ -31,6 +31,9 @@ namespace tutorial::decode {
 /// Its operations are those of the recurrence. simple_gla is the operator, the other rules are its variants.
 template <Rule kRule>
 Operator definition();
+/// The same on states in the slots of a pool, for --pool.
+template <Rule kRule>
+Operator pool_definition();
 
 // The operations of the other stages.
 template <Rule kRule>

@@ -19,6 +19,7 @@
 
 #include "01_linear_attention/causal_dot_product.hpp"
 #include "02_chunkwise/linear_attention.hpp"
+#include "02_chunkwise/linear_attention_packed/dispatch/walks.hpp"
 #include "03_gla/gla.hpp"
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/launch_plan.hpp"
@@ -88,6 +89,17 @@ void run_linear_attention(void (*stage)(const linear_attention::Bf16Arguments&))
   stage(a);
 }
 
+void run_packed(void (*walk)(const linear_attention::PackedBf16Arguments&, tile::PackedPlan)) {
+  Tensors tensors;
+  auto a = with_q_k_v<linear_attention::Bf16Arguments>(tensors);
+  a.scale = 1;
+  const std::vector<std::int32_t> offsets{0, 37, 37, 150, kLength};
+  const DeviceBuffer<std::int32_t> cu_seqlens(offsets);
+  constexpr int kSegment = 64;
+  walk({a, cu_seqlens.data(), 4}, {kWidth, kSegment, (kLength - 1) / kSegment, 4});
+  cudaDeviceSynchronize();  // cu_seqlens is in use until then; what went wrong, launch_of() tells
+}
+
 void run_gla(void (*stage)(const gla::Bf16Arguments&)) {
   Tensors tensors;
   auto a = with_q_k_v<gla::Bf16Arguments>(tensors);
@@ -131,6 +143,10 @@ const Sample kSamples[] = {
      "02_chunkwise/linear_attention/14_queued_products.cu", "scores_full[score_ring.stage()].arrive()"},
     {"AsyncProxy", [] { run_linear_attention(linear_attention::queued_products); },
      "02_chunkwise/linear_attention/14_queued_products.cu", "fence_async_proxy()"},
+    {"PackedByWarps", [] { run_packed(linear_attention::packed_walk); }, "common/tile/packed_segments.cuh",
+     "__syncthreads()"},
+    {"PackedByWarpgroups", [] { run_packed(linear_attention::hopper_packed); }, "common/tile/rows_of_sequence.cuh",
+     "fence_async_proxy()"},
     {"WarpgroupWalk", [] { run_gla(gla::warpgroup_walk); }, "03_gla/gla/9_warpgroup_walk.cu",
      "output_ring.wait(output_full)"},
     {"NamedBarrierAndEarlyStart", [] { run_gla(walk_segments_early); }, "04_fused_chunk/gla/segment_starts.cuh",

@@ -20,6 +20,9 @@ struct States {
   const float* z;       ///< null where z = 0
   View<float> new_S;    ///< may be S
   float* new_z;         ///< may not be z
+  /// Where S and new_S have the states of entry b, of a pool: [B], -1 for an entry that is idle; null: at b. Of the
+  /// stages only dispatch asks.
+  const std::int32_t* slots = nullptr;
 };
 
 /// Elements of z.

@@ -33,6 +33,7 @@ struct Input {
   bool in_graph = true;       ///< false for an initial state: the graph measure leaves it out
   bool weight = false;        ///< a layer's weight: --weights may give it
   bool times_scale = false;   ///< every output that depends on it is linear in the scale times this input
+  bool slots = false;         ///< numbers of a pool's slots, no two alike, or -1
   bool offsets = false;       ///< where packed sequences begin, and where the last one ends; --lengths may give it
   std::function<bool(double value, const Sizes& sizes)> valid = {};  ///< of an element; none: every finite value is
   std::string requirement = {};  ///< what `valid` asks for, as in "g[0, 0, 3] = 0.5: must be at most 0"

@@ -271,6 +271,18 @@ void check_values(const Input& spec, const Tensor& tensor, const Sizes& sizes, c
                                value, std::isfinite(value) ? spec.requirement : "is not finite"));
 }
 
+// Throws UsageError that names the first slot which an entry before has, too.
+void check_slots(const Tensor& tensor, const std::string& name, const std::string& source) {
+  std::map<std::int32_t, std::int64_t> owners;
+  const auto slots = tensor.elements<std::int32_t>();
+  for (std::int64_t b = 0; b < tensor.size(); ++b) {
+    if (slots[b] < 0) continue;
+    const auto [owner, is_new] = owners.try_emplace(slots[b], b);
+    if (is_new) continue;
+    throw UsageError(fmt::format("{}: {}[{}] = {}: is also {}[{}]", source, name, b, slots[b], name, owner->second));
+  }
+}
+
 // Throws UsageError that names the first offset which is not 0 at the beginning, L at the end, and not falling between.
 void check_offsets(const Tensor& tensor, const std::string& name, const Sizes& sizes, const std::string& source) {
   const auto offsets = tensor.elements<std::int32_t>();
@@ -289,6 +301,7 @@ void check_offsets(const Tensor& tensor, const std::string& name, const Sizes& s
 Tensor read_checked(const Input& spec, const SafetensorsFile& file, const Sizes& sizes) {
   Tensor tensor = read_input(spec, file);
   check_values(spec, tensor, sizes, file.path().string());
+  if (spec.slots) check_slots(tensor, spec.name, file.path().string());
   if (spec.offsets) check_offsets(tensor, spec.name, sizes, file.path().string());
   return tensor;
 }

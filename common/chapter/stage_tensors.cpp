@@ -14,7 +14,7 @@ namespace tutorial {
 StridedTensor::StridedTensor(Processor processor, Dtype dtype, const Dims& dims, const Shape& shape,
                              const Layout& layout)
     : processor_(processor), dtype_(dtype), shape_(shape) {
-  const bool has_b = !dims.empty() && (dims[0] == "B" || dims[0] == "N");
+  const bool has_b = !dims.empty() && (dims[0] == "B" || dims[0] == "N" || dims[0] == "slots");
   const bool has_h = has_b && dims.size() > 1 && dims[1] == "H";
   const std::size_t first_outer = has_b + has_h;  // where L is
   if (has_b) B_ = shape[0];

@@ -143,6 +143,27 @@ class BadUses(unittest.TestCase):
         write(path, {**good, "cu_seqlens": ("I32", [3], [0, 3, 6])})
         self.refused([*chosen, "--lengths=3,3", "--input", path], f"--lengths: {path} has cu_seqlens")
 
+    def test_pool(self):
+        path, slots = self.folder / "in", ("F32", [3, 2, 3, 4], 0.0)
+        shapes = {"q": Q, "k": Q, "v": V, "g": ("B", "H", "L")}
+        good = {name: ("F32", [2, *(SIZES[symbol] for symbol in dims[1:])], 0.0) for name, dims in shapes.items()}
+        chosen = [BUILD / "06_scan/scan", "--operator", "decode", "--pool", "--input", path]
+        for indices, words in (
+            ([0, 3], "state_indices[1] = 3: must be a slot of the pool, or -1"),
+            ([0, -2], "state_indices[1] = -2: must be a slot of the pool, or -1"),
+            ([1, 1], "state_indices[1] = 1: is also state_indices[0]"),
+            ([0, 1, 2], "state_indices [3] has B = 3, but q has 2"),
+        ):
+            write(path, {**good, "state_pool": slots, "state_indices": ("I32", [len(indices)], indices)})
+            self.refused(chosen, words)
+        write(path, {**good, "state_pool": slots})
+        self.refused(chosen, "lacks inputs of decode: state_indices")
+        write(path, {**good, "state_indices": ("I32", [2], [0, 1])})
+        self.refused(chosen, "lacks inputs of decode: state_pool")
+        write(path, {**good, "state_pool": slots, "state_indices": ("I32", [2], [0, 1])})
+        self.refused([BUILD / "06_scan/scan", "--operator", "decode", "--input", path], "state_indices is of no use to decode")
+        self.refused([BUILD / "06_scan/scan", "--operator", "decode", "--pool", "--normalized"], "--normalized and --pool: choose one")
+
     def backward(self, program, operator, dims, gradient, forward_only, refused_gradient):
         base = [program, "--backward"]
         chosen = [*base, "--operator", operator]

@@ -24,7 +24,7 @@ LARGEST = 2**31 - 1
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # as several processes run at once
 
 # The sizes of a small problem; those of a layer follow from its heads.
-SIZES = {"B": 1, "H": 2, "L": 6, "Lk": 6, "Dk": 4, "Dv": 4, "D": 4, "W": 3, "Dg": 1, "N": 3, "N+1": 4,
+SIZES = {"B": 1, "H": 2, "L": 6, "Lk": 6, "Dk": 4, "Dv": 4, "D": 4, "W": 3, "Dg": 1, "N": 3, "N+1": 4, "slots": 2,
          "d_model": 8, "key_dim": 8, "value_dim": 8, "rank": 3}  # fmt: skip
 METADATA = {"num_heads": "2"}
 OFFSETS = [0, 2, 2, 6]  # of packed sequences

@@ -71,11 +71,13 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
   const int tile = int(blockIdx.x) % tiles, head = int(blockIdx.x) / tiles, b = head / a.H, h = head % a.H;
   const int thread = int(threadIdx.x), quad = thread % kQuads, first_row = thread / kQuads;
   const int first = tile * kColumns, j = first + 4 * quad;
+  const int slot = states.slots ? load_global(states.slots + b) : b;
+  if (slot < 0) return;
 
   // The state comes first: nothing after this waits for a load before all of these have been started.
   float S[kRows][4] = {};
   const auto row = [&](int i) { return first_row + i * kRowsAtOnce; };
-  const float* from = states.S.data ? states.S.row(b, h, first_row) + j : nullptr;
+  const float* from = states.S.data ? states.S.row(slot, h, first_row) + j : nullptr;
   if (from && is_vector) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -171,7 +173,7 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
       o[c] += q_d * S[i][c];
     }
   }
-  float* const first_to = states.new_S.row(b, h, first_row) + j;
+  float* const first_to = states.new_S.row(slot, h, first_row) + j;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     if (row(i) >= a.Dk || j >= a.Dv) continue;
@@ -219,6 +221,15 @@ void planned_step(const Bf16Arguments& a, Tile tile) {
   });
 }
 
+template <Rule kRule>
+void pooled_steps(const Bf16Arguments& a, Tile tile, const View<float>& pool, const std::int32_t* indices) {
+  const bool is_vector = a.Dv % 4 == 0 && tutorial::tile::has_aligned_rows(pool);
+  const States states{read_only(pool), nullptr, pool, nullptr, indices};
+  for (int t = a.P; t < a.L; ++t) {
+    launch(kernel_for<kRule>(tile, a.Dk), {unsigned(block_count(a, tile)), kThreads}, a, states, is_vector, t);
+  }
+}
+
 Tile select_tile(const Bf16Arguments& a) {
   const bool many = block_count(a, Tile::wide) >= kBlocksPerMultiprocessor * multiprocessor_count();
   return many ? Tile::wide : Tile::narrow;
@@ -230,5 +241,14 @@ template void planned_step<Rule::delta_rule>(const Bf16Arguments&, Tile);
 template void planned_step<Rule::normalized>(const Bf16Arguments&, Tile);
 template void planned_step<Rule::gated_delta_rule>(const Bf16Arguments&, Tile);
 template void planned_step<Rule::kda>(const Bf16Arguments&, Tile);
+
+#define INSTANTIATE(RULE) \
+  template void pooled_steps<RULE>(const Bf16Arguments&, Tile, const View<float>&, const std::int32_t*)
+INSTANTIATE(Rule::simple_gla);
+INSTANTIATE(Rule::gla);
+INSTANTIATE(Rule::delta_rule);
+INSTANTIATE(Rule::gated_delta_rule);
+INSTANTIATE(Rule::kda);
+#undef INSTANTIATE
 
 }  // namespace tutorial::decode
