@@ -210,6 +210,10 @@ PoolArguments<T> PoolArguments<T>::bind(const Call& call) {
 template struct PoolArguments<float>;
 template struct PoolArguments<__nv_bfloat16>;
 
+double bf16_states_tolerance(const Sizes& s) {
+  return 1e-2 + std::sqrt(double(s.at("L") - s.at("P"))) / 512;
+}
+
 template Operator pool_definition<Rule::simple_gla>();
 template Operator pool_definition<Rule::gla>();
 template Operator pool_definition<Rule::delta_rule>();

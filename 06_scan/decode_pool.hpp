@@ -19,7 +19,7 @@ struct PoolArguments {
   int slots;                     ///< of the pool
   const std::int32_t* indices;   ///< [B]: slots, no two alike, or -1
   View<const float> state_pool;  ///< [slots, H, Dk, Dv]
-  View<float> final_pool;        ///< the same after all tokens; it may be state_pool: then nothing is copied
+  View<float> final_pool;        ///< the same after all tokens
 
   static PoolArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
@@ -37,15 +37,26 @@ using Bf16PoolArguments = PoolArguments<__nv_bfloat16>;  ///< q, k, v and o in b
 /// CPU, double: `recurrent` of each entry that is not idle.
 template <Rule kRule>
 void recurrent_pool(const FloatPoolArguments&);
-/// GPU: what a user calls. The prompt by prefill() on states that are gathered and scattered, then one kernel per token,
-/// which reads and writes the slots.
-template <Rule kRule>
-void dispatch_pool(const Bf16PoolArguments&);
+/// GPU: what a user calls, in place. The prompt by prefill() on states that are gathered and scattered, then one kernel
+/// per token, which reads and writes the slots.
+/// @tparam State float, or __nv_bfloat16: each token rounds the state that it leaves
+/// @param pool [slots, H, Dk, Dv] @param indices [B]
+template <Rule kRule, class State>
+void decode_in_pool(const Bf16Arguments&, const View<State>& pool, const std::int32_t* indices);
 
-// Why dispatch_pool() cannot run the problem, and the bytes that it needs in addition to inputs and outputs.
+template <Rule kRule>
+void dispatch_pool(const Bf16PoolArguments&);  ///< GPU: decode_in_pool() on a copy of the pool
+template <Rule kRule>
+void dispatch_pool_bf16(const Bf16PoolArguments&);  ///< the same on a copy in bf16
+
+// Why they cannot run the problem, and the bytes that they need in addition to inputs and outputs.
 template <Rule kRule>
 std::string dispatch_pool_unsupported(const Bf16PoolArguments&);
 template <Rule kRule>
 std::int64_t dispatch_pool_memory(const Bf16PoolArguments&);
+template <Rule kRule>
+std::string dispatch_pool_bf16_unsupported(const Bf16PoolArguments&);
+template <Rule kRule>
+std::int64_t dispatch_pool_bf16_memory(const Bf16PoolArguments&);
 
 }  // namespace tutorial::decode

@@ -343,7 +343,16 @@ void add_pool(Chapter& chapter) {
               .idea = "what a user calls: tokens read and write the slots, a prompt gathers and scatters them",
               .unsupported = dispatch_pool_unsupported<kRule>,
               .memory = dispatch_pool_memory<kRule>,
-              .work = step_work<kRule>});
+              .work = step_work<kRule>})
+      .variant({.name = "bf16_states",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_pool_bf16<kRule>,
+                .idea = "the same with a pool in bf16: half of the bytes, and each token rounds its state",
+                .unsupported = dispatch_pool_bf16_unsupported<kRule>,
+                .memory = dispatch_pool_bf16_memory<kRule>,
+                .work = step_work<kRule>,
+                .tolerance = bf16_states_tolerance});
 }
 
 /// @param recurrent the chapter's loop in double @param one_device its dispatch, with what belongs to it

@@ -15,15 +15,18 @@ namespace tutorial::decode {
 /// Where a token finds the states and where it leaves them. From the second token on, S is updated in place: each
 /// element is written by the thread that has read it. z is read by all blocks of a head and written by one of them, and
 /// no block knows whether the others have read. So z alternates between two places, and the last one is final_z.
-struct States {
-  View<const float> S;  ///< data is null where S = 0
-  const float* z;       ///< null where z = 0
-  View<float> new_S;    ///< may be S
-  float* new_z;         ///< may not be z
+/// @tparam T the type of S in memory; dispatch alone has bf16, too
+template <class T>
+struct StatesIn {
+  View<const T> S;  ///< data is null where S = 0
+  const float* z;   ///< null where z = 0
+  View<T> new_S;    ///< may be S
+  float* new_z;     ///< may not be z
   /// Where S and new_S have the states of entry b, of a pool: [B], -1 for an entry that is idle; null: at b. Of the
   /// stages only dispatch asks.
   const std::int32_t* slots = nullptr;
 };
+using States = StatesIn<float>;
 
 /// Elements of z.
 inline std::int64_t z_count(const Bf16Arguments& a) {

@@ -21,6 +21,7 @@
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
+#include "common/device/pack.cuh"
 #include "common/device/warp.cuh"
 #include "common/feature_map.hpp"
 #include "common/tile/requirements.hpp"
@@ -30,6 +31,24 @@ namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / 32;
 constexpr int kBlocksPerMultiprocessor = 4;  // at least, for the wide tile
+
+/// Four neighbouring elements of a state in memory.
+__device__ __forceinline__ float4 load_four(const float* address) {
+  return load_for_update(reinterpret_cast<const float4*>(address));
+}
+__device__ __forceinline__ float4 load_four(const __nv_bfloat16* address) {
+  const uint2 two = load_for_update(reinterpret_cast<const uint2*>(address));
+  const float2 first = unpack(two.x), second = unpack(two.y);
+  return make_float4(first.x, first.y, second.x, second.y);
+}
+
+/// In bf16 each is rounded to nearest.
+__device__ __forceinline__ void store_four(float* address, float4 x) {
+  store_global(reinterpret_cast<float4*>(address), x);
+}
+__device__ __forceinline__ void store_four(__nv_bfloat16* address, float4 x) {
+  store_global(reinterpret_cast<uint2*>(address), make_uint2(pack(x.x, x.y), pack(x.z, x.w)));
+}
 
 /// Sums over the threads that have the same columns. After the block's next barrier sum_of_warps() has the result.
 /// @param own of 4 columns, over this thread's rows
@@ -57,8 +76,10 @@ __device__ __forceinline__ float sum_of_warps(const float (*sums)[4 * kQuads], i
 /// @param is_vector rows of the states are aligned to 16 bytes, and Dv is a multiple of 4
 /// @tparam kQuads of columns of a block: 8 or 2
 /// @tparam kRows of a thread: kRows kThreads / kQuads >= Dk
-template <Rule kRule, int kQuads, int kRows>
-__global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States states, bool is_vector, int t) {
+/// @tparam State the type of the state in memory
+template <Rule kRule, class State, int kQuads, int kRows>
+__global__ void __launch_bounds__(kThreads)
+    step_kernel(Bf16Arguments a, StatesIn<State> states, bool is_vector, int t) {
   constexpr bool kGates = has_scalar_gate(kRule) || has_row_gates(kRule);
   constexpr bool kDelta = replaces_answer(kRule), kNormalize = kRule == Rule::normalized;
   constexpr int kColumns = 4 * kQuads, kRowsAtOnce = kThreads / kQuads, kAllRows = kRows * kRowsAtOnce;
@@ -77,12 +98,12 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
   // The state comes first: nothing after this waits for a load before all of these have been started.
   float S[kRows][4] = {};
   const auto row = [&](int i) { return first_row + i * kRowsAtOnce; };
-  const float* from = states.S.data ? states.S.row(slot, h, first_row) + j : nullptr;
+  const State* from = states.S.data ? states.S.row(slot, h, first_row) + j : nullptr;
   if (from && is_vector) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       if (row(i) >= a.Dk || j >= a.Dv) continue;
-      const float4 s = load_for_update(reinterpret_cast<const float4*>(from + i * kRowsAtOnce * states.S.stride_l));
+      const float4 s = load_four(from + i * kRowsAtOnce * states.S.stride_l);
       S[i][0] = s.x, S[i][1] = s.y, S[i][2] = s.z, S[i][3] = s.w;
     }
   } else if (from) {
@@ -90,7 +111,8 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        if (row(i) < a.Dk && j + c < a.Dv) S[i][c] = load_for_update(from + i * kRowsAtOnce * states.S.stride_l + c);
+        if (row(i) < a.Dk && j + c < a.Dv)
+          S[i][c] = float(load_for_update(from + i * kRowsAtOnce * states.S.stride_l + c));
       }
     }
   }
@@ -173,17 +195,17 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
       o[c] += q_d * S[i][c];
     }
   }
-  float* const first_to = states.new_S.row(slot, h, first_row) + j;
+  State* const first_to = states.new_S.row(slot, h, first_row) + j;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     if (row(i) >= a.Dk || j >= a.Dv) continue;
-    float* to = first_to + i * kRowsAtOnce * states.new_S.stride_l;
+    State* to = first_to + i * kRowsAtOnce * states.new_S.stride_l;
     if (is_vector) {
-      store_global(reinterpret_cast<float4*>(to), make_float4(S[i][0], S[i][1], S[i][2], S[i][3]));
+      store_four(to, make_float4(S[i][0], S[i][1], S[i][2], S[i][3]));
     } else {
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        if (j + c < a.Dv) store_global(to + c, S[i][c]);
+        if (j + c < a.Dv) store_global(to + c, State(S[i][c]));
       }
     }
   }
@@ -201,13 +223,13 @@ __global__ void __launch_bounds__(kThreads) step_kernel(Bf16Arguments a, States 
   store_global(a.o.row(b, h, t) + first + thread, __nv_bfloat16(result));
 }
 
-template <Rule kRule>
+template <Rule kRule, class State>
 auto kernel_for(Tile tile, int Dk) {
-  if (tile == Tile::narrow) return Dk <= 128 ? step_kernel<kRule, 2, 2> : step_kernel<kRule, 2, 4>;
-  return Dk <= 32    ? step_kernel<kRule, 8, 2>
-         : Dk <= 64  ? step_kernel<kRule, 8, 4>
-         : Dk <= 128 ? step_kernel<kRule, 8, 8>
-                     : step_kernel<kRule, 8, 16>;
+  if (tile == Tile::narrow) return Dk <= 128 ? step_kernel<kRule, State, 2, 2> : step_kernel<kRule, State, 2, 4>;
+  return Dk <= 32    ? step_kernel<kRule, State, 8, 2>
+         : Dk <= 64  ? step_kernel<kRule, State, 8, 4>
+         : Dk <= 128 ? step_kernel<kRule, State, 8, 8>
+                     : step_kernel<kRule, State, 8, 16>;
 }
 
 }  // namespace
@@ -217,16 +239,16 @@ void planned_step(const Bf16Arguments& a, Tile tile) {
   prompt_then_tokens<kRule>(a, [&](const States& states, int t) {
     const bool is_vector =
         a.Dv % 4 == 0 && tutorial::tile::has_aligned_rows(states.S) && tutorial::tile::has_aligned_rows(states.new_S);
-    launch(kernel_for<kRule>(tile, a.Dk), {unsigned(block_count(a, tile)), kThreads}, a, states, is_vector, t);
+    launch(kernel_for<kRule, float>(tile, a.Dk), {unsigned(block_count(a, tile)), kThreads}, a, states, is_vector, t);
   });
 }
 
-template <Rule kRule>
-void pooled_steps(const Bf16Arguments& a, Tile tile, const View<float>& pool, const std::int32_t* indices) {
+template <Rule kRule, class State>
+void pooled_steps(const Bf16Arguments& a, Tile tile, const View<State>& pool, const std::int32_t* indices) {
   const bool is_vector = a.Dv % 4 == 0 && tutorial::tile::has_aligned_rows(pool);
-  const States states{read_only(pool), nullptr, pool, nullptr, indices};
+  const StatesIn<State> states{read_only(pool), nullptr, pool, nullptr, indices};
   for (int t = a.P; t < a.L; ++t) {
-    launch(kernel_for<kRule>(tile, a.Dk), {unsigned(block_count(a, tile)), kThreads}, a, states, is_vector, t);
+    launch(kernel_for<kRule, State>(tile, a.Dk), {unsigned(block_count(a, tile)), kThreads}, a, states, is_vector, t);
   }
 }
 
@@ -242,8 +264,9 @@ template void planned_step<Rule::normalized>(const Bf16Arguments&, Tile);
 template void planned_step<Rule::gated_delta_rule>(const Bf16Arguments&, Tile);
 template void planned_step<Rule::kda>(const Bf16Arguments&, Tile);
 
-#define INSTANTIATE(RULE) \
-  template void pooled_steps<RULE>(const Bf16Arguments&, Tile, const View<float>&, const std::int32_t*)
+#define INSTANTIATE(RULE)                                                                                \
+  template void pooled_steps<RULE>(const Bf16Arguments&, Tile, const View<float>&, const std::int32_t*); \
+  template void pooled_steps<RULE>(const Bf16Arguments&, Tile, const View<__nv_bfloat16>&, const std::int32_t*)
 INSTANTIATE(Rule::simple_gla);
 INSTANTIATE(Rule::gla);
 INSTANTIATE(Rule::delta_rule);

@@ -32,8 +32,9 @@ void planned_step(const Bf16Arguments&, Tile);
 
 /// Starts the kernels of the tokens from P on, with the states in the slots of a pool.
 /// @param indices [B], -1 for an idle entry, whose states and outputs stay as they are
+/// @tparam State float or __nv_bfloat16
 /// @throws CudaError if a launch is refused
-template <Rule kRule>
-void pooled_steps(const Bf16Arguments&, Tile, const View<float>& pool, const std::int32_t* indices);
+template <Rule kRule, class State>
+void pooled_steps(const Bf16Arguments&, Tile, const View<State>& pool, const std::int32_t* indices);
 
 }  // namespace tutorial::decode

@@ -9,10 +9,13 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "06_scan/decode/chapters.hpp"
 #include "06_scan/decode/dispatch/step.hpp"
 #include "06_scan/decode/requirements.hpp"
 #include "06_scan/decode_pool.hpp"
+#include "common/device/convert.cuh"
 #include "common/device/error.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
@@ -22,23 +25,24 @@
 namespace tutorial::decode {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kHeadsAtOnce = 1024;
 
 /// batch[b] = pool[indices[b]], zeros for an idle entry; or the other way round, where an idle entry leaves the pool as it
 /// is. Grid (B, H).
 /// @param batch [B, H, Dk, Dv]
+template <class State>
 __global__ void __launch_bounds__(kThreads)
-    move_states_kernel(const std::int32_t* indices, View<float> pool, View<float> batch, int H, int Dk, int Dv,
+    move_states_kernel(const std::int32_t* indices, View<State> pool, View<float> batch, int H, int Dk, int Dv,
                        bool is_to_pool) {
   const int b = int(blockIdx.x), slot = load_global(indices + b);
   for (int h = int(blockIdx.y); h < H; h += int(gridDim.y)) {
     for (int i = int(threadIdx.x); i < Dk * Dv; i += kThreads) {
       float* in_batch = batch.row(b, h, i / Dv) + i % Dv;
-      float* in_pool = slot < 0 ? nullptr : pool.row(slot, h, i / Dv) + i % Dv;
+      State* in_pool = slot < 0 ? nullptr : pool.row(slot, h, i / Dv) + i % Dv;
       if (!is_to_pool) {
-        store_global(in_batch, in_pool ? load_for_update(in_pool) : 0.0f);
+        store_global(in_batch, in_pool ? float(load_for_update(in_pool)) : 0.0f);
       } else if (in_pool) {
-        store_global(in_pool, load_for_update(in_batch));
+        store_global(in_pool, State(load_for_update(in_batch)));
       }
     }
   }
@@ -55,36 +59,45 @@ __global__ void __launch_bounds__(kThreads) clear_idle_kernel(Bf16Arguments a, c
   }
 }
 
-/// @param to may be from
-void copy_pool(const View<const float>& from, const View<float>& to, int slots) {
-  if (from.data == to.data) return;
-  const auto bytes = std::size_t(slots) * std::size_t(from.stride_b) * sizeof(float);
-  check(cudaMemcpyAsync(to.data, from.data, bytes, cudaMemcpyDeviceToDevice, current_stream()));
-}
-
 std::int64_t states_of(const Bf16Arguments& a) {
   return std::int64_t(a.B) * a.H * a.Dk * a.Dv;
 }
 
 }  // namespace
 
-template <Rule kRule>
-void dispatch_pool(const Bf16PoolArguments& p) {
-  const Bf16Arguments& a = p.tokens;
-  const dim3 grid(unsigned(a.B), unsigned(std::min(a.H, 1024)));
-  copy_pool(p.state_pool, p.final_pool, p.slots);
+template <Rule kRule, class State>
+void decode_in_pool(const Bf16Arguments& a, const View<State>& pool, const std::int32_t* indices) {
+  const dim3 grid(unsigned(a.B), unsigned(std::min(a.H, kHeadsAtOnce)));
   if (a.P > 0) {
     float* memory = workspace<float>("decode: states of a prompt", 2 * std::size_t(states_of(a)));
     const View<float> before = packed(memory, a.H, a.Dk, a.Dv), after = packed(memory + states_of(a), a.H, a.Dk, a.Dv);
-    launch(move_states_kernel, {grid, kThreads}, p.indices, p.final_pool, before, a.H, a.Dk, a.Dv, false);
+    launch(move_states_kernel<State>, {grid, kThreads}, indices, pool, before, a.H, a.Dk, a.Dv, false);
     Bf16Arguments prompt = prompt_of(a);
     prompt.initial_state = read_only(before);
     prompt.final_state = after;
     prefill<kRule>(prompt);
-    launch(move_states_kernel, {grid, kThreads}, p.indices, p.final_pool, after, a.H, a.Dk, a.Dv, true);
+    launch(move_states_kernel<State>, {grid, kThreads}, indices, pool, after, a.H, a.Dk, a.Dv, true);
   }
-  pooled_steps<kRule>(a, select_tile(a), p.final_pool, p.indices);
-  launch(clear_idle_kernel, {grid, kThreads}, a, p.indices);
+  pooled_steps<kRule>(a, select_tile(a), pool, indices);
+  launch(clear_idle_kernel, {grid, kThreads}, a, indices);
+}
+
+template <Rule kRule>
+void dispatch_pool(const Bf16PoolArguments& p) {
+  const auto bytes = std::size_t(p.slots) * std::size_t(p.state_pool.stride_b) * sizeof(float);
+  check(cudaMemcpyAsync(p.final_pool.data, p.state_pool.data, bytes, cudaMemcpyDeviceToDevice, current_stream()));
+  decode_in_pool<kRule>(p.tokens, p.final_pool, p.indices);
+}
+
+template <Rule kRule>
+void dispatch_pool_bf16(const Bf16PoolArguments& p) {
+  const Bf16Arguments& a = p.tokens;
+  const auto elements = std::size_t(p.slots) * std::size_t(a.H) * std::size_t(a.Dk) * std::size_t(a.Dv);
+  const View<__nv_bfloat16> pool =
+      packed(workspace<__nv_bfloat16>("decode: a pool in bf16", elements), a.H, a.Dk, a.Dv);
+  convert(p.slots, a.H, a.Dk, a.Dv, p.state_pool, pool);
+  decode_in_pool<kRule>(a, pool, p.indices);
+  convert(p.slots, a.H, a.Dk, a.Dv, read_only(pool), p.final_pool);
 }
 
 template <Rule kRule>
@@ -99,7 +112,31 @@ std::int64_t dispatch_pool_memory(const Bf16PoolArguments& p) {
   return 2 * std::int64_t(sizeof(float)) * states_of(a) + prefill_memory<kRule>(prompt_of(a));
 }
 
+template <Rule kRule>
+std::string dispatch_pool_bf16_unsupported(const Bf16PoolArguments& p) {
+  const std::string reason = convert_unsupported(p.slots, p.tokens.H, p.tokens.Dk);
+  return reason.empty() ? dispatch_pool_unsupported<kRule>(p) : reason;
+}
+
+template <Rule kRule>
+std::int64_t dispatch_pool_bf16_memory(const Bf16PoolArguments& p) {
+  const Bf16Arguments& a = p.tokens;
+  return dispatch_pool_memory<kRule>(p) + 2 * std::int64_t(p.slots) * a.H * a.Dk * a.Dv;
+}
+
+#define INSTANTIATE(RULE)                                                                            \
+  template void decode_in_pool<RULE>(const Bf16Arguments&, const View<float>&, const std::int32_t*); \
+  template void decode_in_pool<RULE>(const Bf16Arguments&, const View<__nv_bfloat16>&, const std::int32_t*)
+INSTANTIATE(Rule::simple_gla);
+INSTANTIATE(Rule::gla);
+INSTANTIATE(Rule::delta_rule);
+INSTANTIATE(Rule::gated_delta_rule);
+INSTANTIATE(Rule::kda);
+#undef INSTANTIATE
 TUTORIAL_DECODE_WITH_POOL_RULES(void, dispatch_pool, Bf16PoolArguments);
+TUTORIAL_DECODE_WITH_POOL_RULES(void, dispatch_pool_bf16, Bf16PoolArguments);
+TUTORIAL_DECODE_WITH_POOL_RULES(std::string, dispatch_pool_bf16_unsupported, Bf16PoolArguments);
+TUTORIAL_DECODE_WITH_POOL_RULES(std::int64_t, dispatch_pool_bf16_memory, Bf16PoolArguments);
 TUTORIAL_DECODE_WITH_POOL_RULES(std::string, dispatch_pool_unsupported, Bf16PoolArguments);
 TUTORIAL_DECODE_WITH_POOL_RULES(std::int64_t, dispatch_pool_memory, Bf16PoolArguments);
 
