@@ -57,7 +57,7 @@ function(package_operator name stages folders)
   cmake_parse_arguments(PARSE_ARGV 3 given "" "" "USES;HEADERS")
   package_library(${name})
   set(objects "$<FILTER:$<TARGET_OBJECTS:${stages}>,INCLUDE,${stages}\\.dir/(\\./)?(${folders})/>")
-  set(left_out "/([0-9]+_[a-z0-9_]+|recurrent|recurrent_eigen|eigen|reference|work|definition|matches_chapter_02|products_of_gates|trace|sequential_backward)\\.cpp\\.o")
+  set(left_out "/([0-9]+_[a-z0-9_]+|recurrent|recurrent_eigen|eigen|reference|work|definition|matches_chapter_02|products_of_gates|tokens|trace|sequential_backward)\\.cpp\\.o")
   target_sources(package_${name} PRIVATE "$<FILTER:${objects},EXCLUDE,${left_out}>")
   list(TRANSFORM given_USES PREPEND package_)
   target_link_libraries(package_${name} PUBLIC ${given_USES} package_runtime)
@@ -79,6 +79,9 @@ package_operator(gated_delta_rule deltanet_wy_stages "gated_delta_rule|gated_del
   HEADERS 05_deltanet_wy/gated_delta_rule.hpp 05_deltanet_wy/gated_delta_rule_backward.hpp)
 package_operator(kda deltanet_wy_stages "kda|kda_backward" USES delta_rule
   HEADERS 05_deltanet_wy/kda.hpp 05_deltanet_wy/kda_backward.hpp)
+
+package_operator(decode scan_stages "decode|decode_pool" USES linear_attention simple_gla gated_delta_rule kda
+  HEADERS 06_scan/decode.hpp 06_scan/decode_pool.hpp)
 
 install(EXPORT linear_attention NAMESPACE linear_attention:: FILE linear_attention-targets.cmake
   DESTINATION ${package_folder})

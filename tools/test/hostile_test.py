@@ -241,8 +241,9 @@ class Hostile(unittest.TestCase):
         for operator in self.operators:
             refused = {"fp32": (float("nan"), float("inf")), "int32": (-1, 7, LARGEST, -LARGEST - 1)}
             for spec in operator.inputs:
-                files = [operator.file({spec["name"]: value}) for value in refused[spec["dtype"]]]
-                commands += [(operator.one_stage, False, data) for data in files]
+                for value in refused[spec["dtype"]]:
+                    is_idle = (spec["name"], value) == ("state_indices", -1)
+                    commands.append((operator.one_stage, is_idle, operator.file({spec["name"]: value})))
             floats = [spec["name"] for spec in operator.inputs if spec["dtype"] == "fp32"]
             for value in (3e38, 1e-45):  # of gates: minus that
                 values = {name: -value if name in ("g", "log_decay") else value for name in floats}

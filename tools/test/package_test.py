@@ -46,6 +46,12 @@ OPERATORS = {
          ("simple_gla::PackedBf16Arguments", "simple_gla::dispatch_packed"),
          ("simple_gla::Bf16BackwardArguments", "simple_gla::dispatch_backward")],
     ),
+    "decode": (
+        ["06_scan/decode.hpp", "06_scan/decode_pool.hpp"],
+        [("decode::Bf16Arguments", f"decode::dispatch<tutorial::decode::Rule::{rule}>")
+         for rule in ("simple_gla", "gla", "delta_rule", "gated_delta_rule", "kda", "normalized")]
+        + [("decode::Bf16PoolArguments", "decode::dispatch_pool_bf16<tutorial::decode::Rule::kda>")],
+    ),
     **{
         name: (
             [f"05_deltanet_wy/{name}.hpp", f"05_deltanet_wy/{name}_backward.hpp"],
