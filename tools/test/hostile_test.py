@@ -263,7 +263,8 @@ class Hostile(unittest.TestCase):
         }
         random_ = random.Random(1)
         commands = []
-        for operator in self.operators:
+        # Forms that came later draw last: the numbers of the others stay.
+        for operator in sorted(self.operators, key=lambda operator: bool({"--lengths", "--pool"} & set(operator.form))):
             names = {spec["name"] for spec in operator.inputs}
             if not {"g", "log_decay", "beta"} & names:
                 continue
@@ -284,6 +285,8 @@ class Hostile(unittest.TestCase):
                         ]
                     elif spec["name"] == "cu_seqlens":
                         values = [0, 60, 60, L]
+                    elif spec["name"] == "state_indices":
+                        values = [1]
                     elif spec["name"] == "beta":
                         values = [random_.uniform(0, 2) for _ in range(steps)]
                     else:
