@@ -34,7 +34,7 @@ Operator definition();
 /// The same on states in the slots of a pool, for --pool.
 template <Rule kRule>
 Operator pool_definition();
-/// The error of states in bf16, which each token rounds by up to 2^-9 of an element. Where no gate forgets, these errors
+/// The error of states in bf16, which each token rounds by up to 2^-8 of an element. Where no gate forgets, these errors
 /// add up like a random walk.
 double bf16_states_tolerance(const Sizes&);
 

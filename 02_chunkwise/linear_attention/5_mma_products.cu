@@ -27,7 +27,7 @@
 /// divide the rows of the scores among them, and the columns of all other results. They exchange the scores through P.
 /// Rows past L and columns past Dk and Dv are loaded as zeros and change nothing.
 /// Resources: 106 KB of shared memory at Dk = 128, two blocks per multiprocessor.
-/// Precision: P and, for Q S, the copy of S are rounded to bf16, with a relative error of up to 2^-9 each. S itself and
+/// Precision: P and, for Q S, the copy of S are rounded to bf16, with a relative error of up to 2^-8 each. S itself and
 /// all sums stay in fp32.
 /// Work: per position 4 Dk Dv operations for the state and 2 C (Dk ceil(Dv / 64) + Dv) for the scores, also above the
 /// diagonal.

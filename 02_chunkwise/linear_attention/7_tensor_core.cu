@@ -20,7 +20,7 @@
 /// divide the columns among them. They divide Q K^T by tiles of 16 x 16 and exchange it through P. Rows past L and
 /// columns past Dk and Dv are loaded as zeros and change nothing.
 /// Resources: 48 KB of shared memory at Dk = 128; there S and O take 96 of a thread's registers.
-/// Precision: P and, for Q_n S, a copy of S are rounded to bf16, with a relative error of up to 2^-9 each. S itself and
+/// Precision: P and, for Q_n S, a copy of S are rounded to bf16, with a relative error of up to 2^-8 each. S itself and
 /// all sums stay in fp32.
 /// Work: per position 4 Dk Dv operations for the state and 2 (C + 16) / 2 (Dk ceil(Dv / 64) + Dv) for the scores on and
 /// below the diagonal, in tiles of 16.

@@ -6,8 +6,8 @@
 /// What gates add is a type, `Decays`:
 ///
 ///     Decays::Arguments            those of the operator
-///     Decays::kExist               whether a warp computes decays. Those of a chunk lie in shared memory beside its Q
-///     Decays::kBytes               and K, and come and go with them
+///     Decays::kExist               whether there are decays, computed by a warp
+///     Decays::kBytes               of a chunk's decays, which lie beside its Q and K and use their barriers
 ///     Decays::Source               that warp: put() computes those of one chunk after the other
 ///     Decays::multiply_pairs()     sums of K K^T or Q K^T, times the decay of each pair of positions, where they need it
 ///     Decays::Chain                a chain's part (one_block_chains.cuh)

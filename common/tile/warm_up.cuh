@@ -9,7 +9,7 @@
 /// A walk that begins with zeros at s, the warm-up, computes the second part and drops the first. An element of the state
 /// loses at most D times what it was before s, or, where each channel d has gates of its own, D_d times that: the channel
 /// that forgets least decides. From t on the loss fades with the state. D <= 2^-24 is allowed: that is half a unit in the
-/// last place of an fp32 number, and bf16 rounds to 2^-9. So a state that enters o rounded to bf16 is the same number,
+/// last place of an fp32 number, and bf16 rounds to 2^-8. So a state that enters o rounded to bf16 is the same number,
 /// unless the state before s was larger by orders of magnitude. It also holds for a rule that multiplies the state by
 /// gates and by matrices of norm 1 or less (the delta rule with keys of length 1), for the norm of the state's columns.
 ///

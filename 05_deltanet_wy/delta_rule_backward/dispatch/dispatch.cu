@@ -22,7 +22,7 @@
 /// Requires: Dk up to 256.
 /// Fallback: fp32, position after position, for Dv above 256, and for widths above 128 on cards whose blocks have 99 KB
 /// of shared memory. A problem with a larger Dk is for `chunkwise`.
-/// Weakness: a normalised key that is rounded to bf16 is not exactly of length 1: its length is off by up to 2^-9.
+/// Weakness: a normalised key that is rounded to bf16 is not exactly of length 1: its length is off by up to 2^-8.
 
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/choice.hpp"
