@@ -36,8 +36,8 @@ struct Arguments {
 
   static Arguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
-using FloatArguments = Arguments<float>;
-using Bf16Arguments = Arguments<__nv_bfloat16>;
+using FloatArguments = Arguments<float>;         ///< tensors in fp32
+using Bf16Arguments = Arguments<__nv_bfloat16>;  ///< u and y in bf16
 
 /// @tparam T as above, of dy and du, too
 template <class T>
@@ -54,8 +54,8 @@ struct BackwardArguments {
 
   static BackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };
-using FloatBackwardArguments = BackwardArguments<float>;
-using Bf16BackwardArguments = BackwardArguments<__nv_bfloat16>;
+using FloatBackwardArguments = BackwardArguments<float>;         ///< tensors in fp32
+using Bf16BackwardArguments = BackwardArguments<__nv_bfloat16>;  ///< u, dy and du in bf16
 
 void direct(const FloatArguments&);                   ///< CPU, double: what the stages are checked against
 void direct_backward(const FloatBackwardArguments&);  ///< the same

@@ -62,7 +62,7 @@ __device__ __forceinline__ void walk_chain(const typename Decays::Arguments& a,
     start_scores(Q_K, memory.Q(pair_ring.stage()), memory.K(pair_ring.stage()));
     wgmma_commit();
   };
-  /// @param may_be_strong std::true_type or std::false_type: what the chunk of these scores may be
+  // may_be_strong: std::true_type or std::false_type: what the chunk of these scores may be
   const auto put_scores = [&](auto may_be_strong) {
     P_ring.wait(barriers.matrices_empty);
     if constexpr (may_be_strong.value) Decays::multiply_pairs(Q_K, memory.decays(pair_ring.stage()));

@@ -175,7 +175,7 @@ struct SegmentMaps {
 struct WithoutGates {
   static constexpr __device__ bool begin(int) { return true; }  ///< a head; returns whether any segment needs its past
   __device__ __forceinline__ void load(int) {}                  ///< of a segment
-  static constexpr __device__ bool needs_past(int) { return true; }
+  static constexpr __device__ bool needs_past(int) { return true; }  ///< a segment
   template <int kSums>
   __device__ __forceinline__ void add(float (&S)[kSums], const float (&H)[kSums]) const {  ///< S = what is left + H
 #pragma unroll

@@ -17,10 +17,13 @@ struct KeptUpdates {
   float* memory;       ///< values [15, B H, Dv], keys [15, B H, Dk], gates [15, B H, width]
   int count = 0;       ///< how many there are
 
+  /// The values of update i of a head.
   TUTORIAL_HOST_DEVICE float* value(int i, int head) const { return memory + (i * heads + head) * Dv; }
+  /// Its key.
   TUTORIAL_HOST_DEVICE float* key(int i, int head) const {
     return memory + kMostKept * heads * Dv + (i * heads + head) * Dk;
   }
+  /// Its gates.
   TUTORIAL_HOST_DEVICE float* gate(int i, int head) const {
     return memory + kMostKept * heads * (Dk + Dv) + (i * heads + head) * width;
   }

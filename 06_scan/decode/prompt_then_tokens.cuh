@@ -26,7 +26,7 @@ struct StatesIn {
   /// stages only dispatch asks.
   const std::int32_t* slots = nullptr;
 };
-using States = StatesIn<float>;
+using States = StatesIn<float>;  ///< in fp32
 
 /// Elements of z.
 inline std::int64_t z_count(const Bf16Arguments& a) {

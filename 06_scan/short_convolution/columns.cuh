@@ -47,6 +47,7 @@ __device__ __forceinline__ void load(float (&x)[kChannels], const T* from) {
   }
 }
 
+/// Writes a group, rounded to T.
 template <int kChannels, class T>
 __device__ __forceinline__ void store(T* to, const float (&x)[kChannels]) {
   if constexpr (kChannels == 4) {

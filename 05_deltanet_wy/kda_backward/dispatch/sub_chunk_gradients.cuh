@@ -28,7 +28,7 @@ using namespace tile;        // tiles and states
 
 inline constexpr int kColumns = 64;           ///< of a block
 inline constexpr int kGradientThreads = 256;  ///< two warps for each sub-chunk, and for each 16 columns
-using ValueTile = SwizzledTile<kColumns>;
+using ValueTile = SwizzledTile<kColumns>;     ///< rows of that many columns
 
 /// A chunk, and the columns of Dk that a block has.
 struct ChunkPart {
@@ -42,6 +42,7 @@ struct StateFragments {
   const uint4* fragments;  ///< the lane's first one
   int stride;              ///< from 16 columns of Dv to the next
 
+  /// That of 16 columns from j on and 16 rows from d on.
   __device__ __forceinline__ uint4 operator()(int j, int d) const {
     return load_for_update(fragments + j * stride + d / 16 * 32);
   }
@@ -50,8 +51,11 @@ struct StateFragments {
 /// What products read; Shape::kDk columns hold all of Dv.
 template <class Shape>
 struct ProductTiles {
-  __nv_bfloat16 dO[kChunk * Shape::kDk], dV[kChunk * Shape::kDk], v_new[kChunk * Shape::kDk];
-  __nv_bfloat16 Y[kChunk * kChunk], Z[kChunk * kChunk];
+  __nv_bfloat16 dO[kChunk * Shape::kDk];     ///< rows of do
+  __nv_bfloat16 dV[kChunk * Shape::kDk];     ///< those of the gradient of v_new
+  __nv_bfloat16 v_new[kChunk * Shape::kDk];  ///< those of v_new
+  __nv_bfloat16 Y[kChunk * kChunk];          ///< of Q K^T
+  __nv_bfloat16 Z[kChunk * kChunk];          ///< of -K K^T
 };
 
 /// The pairs of each sub-chunk: element (t, i) of Y or of Z.
@@ -64,12 +68,16 @@ struct ChunkMemory {
     ProductTiles<Shape> of;
     float sums[4][kChunk * kColumns];  ///< when `of` is not read any more; sums_place() says where an element lies
   };
-  __nv_bfloat16 Q[kChunk * kColumns], K[kChunk * kColumns], K_end[kChunk * kColumns];  ///< q~, k+~, k~
-  alignas(16) OwnPairs own_Y, own_Z;
-  float decays[kSubChunks][kColumns];                                ///< D
-  float state[kColumns];                                             ///< the sums over the rows of S . dS
-  float factors[kChunk];                                             ///< f
-  float later[kSubChunks][kColumns], earlier[kSubChunks][kColumns];  ///< what a sub-chunk adds to dg before, behind it
+  __nv_bfloat16 Q[kChunk * kColumns];      ///< q~
+  __nv_bfloat16 K[kChunk * kColumns];      ///< k+~
+  __nv_bfloat16 K_end[kChunk * kColumns];  ///< k~
+  alignas(16) OwnPairs own_Y;              ///< of Y
+  alignas(16) OwnPairs own_Z;              ///< of Z
+  float decays[kSubChunks][kColumns];      ///< D
+  float state[kColumns];                   ///< the sums over the rows of S . dS
+  float factors[kChunk];                   ///< f
+  float later[kSubChunks][kColumns];       ///< what a sub-chunk adds to dg before it
+  float earlier[kSubChunks][kColumns];     ///< and behind it
 };
 
 /// The sums of a chunk that go through shared memory.
@@ -106,9 +114,11 @@ struct LaneRows {
       gate_of += goes_on ? g.g.stride_l : 0;
     }
   }
+  /// Of row t of the sub-chunk.
   __device__ __forceinline__ float query(int t) const {
     return unpack(qk[t]).x;
   }
+  /// Likewise.
   __device__ __forceinline__ float key(int t) const {
     return unpack(qk[t]).y;
   }
