@@ -293,7 +293,7 @@ class Browser(unittest.TestCase):
         )
         at = "return [2, innerHeight - 3].map(y => document.elementFromPoint(innerWidth / 2, y)?.closest('#doc-content') !== null)"
         self.screen(TELEPHONE)
-        for name in ("chapter_01.html", self.stages[1], "techniques.html", "annotated.html"):
+        for name in ("chapter_01.html", self.stages[1], "techniques.html", "mma_8cuh.html"):
             self.open(name)
             self.script("scrollTo(0, 700)")
             self.assertEqual(self.script("return scrollY"), 700, name)
