@@ -9,6 +9,7 @@ add_library(runner OBJECT
   chapter/draw.cpp
   chapter/evaluate.cpp
   chapter/foreign_tensors.cpp
+  chapter/input_rounding.cpp
   chapter/json_report.cpp
   chapter/machine.cpp
   chapter/operator.cpp
