@@ -218,8 +218,9 @@ TEST(BackwardDispatchTest, CopiesWhereItMust) {
   EXPECT_EQ(note(with_final_state(1, 1, 130, 32, 16, normalized_backward_operator()), normalized_backward_operator()),
             "warpgroups on copies: keys are not normalised: on tensor cores only dispatch does that");
   EXPECT_EQ(note(with_final_state(1, 1, 2, 16, 257), backward_operator()).substr(0, 9), "in fp32: ");
+  EXPECT_EQ(note(with_final_state(1, 1, 2, 257, 16), backward_operator()).substr(0, 9), "in fp32: ");
   EXPECT_NE(
-      why_not(backward_operator(), find_stage(backward_operator(), "dispatch"), with_final_state(1, 1, 2, 257, 16)),
+      why_not(backward_operator(), find_stage(backward_operator(), "dispatch"), with_final_state(1, 1, 2, 1025, 16)),
       "");
 }
 

@@ -129,7 +129,7 @@ TEST(GatedShapesTest, AThousand) {
 TEST(GatedShapesTest, Widths) {
   for (const std::int64_t Dk : {16, 80, 144, 256}) expect_shape(all_stages(Dk), 1, 1, 70, Dk, 80);
   for (const std::int64_t Dk : {1, 31, 129}) expect_shape(kWithoutTensorCores, 1, 1, 33, Dk, 33);
-  expect_shape(kOnCpu, 1, 1, 5, 257, 4);
+  for (const std::int64_t Dk : {257, 1024}) expect_shape(kOnCpu + 1, 1, 2, 5, Dk, 12);
 }
 
 TEST(GatedShapesTest, ChunkLengths) {

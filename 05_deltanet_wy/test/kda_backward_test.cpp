@@ -103,7 +103,7 @@ TEST(KdaBackwardTest, Shapes) {
   expect_supporting_stages_match(kda_backward(), with_final_state(2, 2, 67, 32, 80),
                                  {.heads_inside = true, .row_padding = 8});
   expect_supporting_stages_match(kda_backward(), with_final_state(1, 1, 1000, 16, 8));
-  EXPECT_NE(why_not(kda_backward(), find_stage(kda_backward(), "dispatch"), with_final_state(1, 1, 2, 257, 16)), "");
+  EXPECT_NE(why_not(kda_backward(), find_stage(kda_backward(), "dispatch"), with_final_state(1, 1, 2, 1025, 16)), "");
 }
 
 #if TUTORIAL_EMULATOR

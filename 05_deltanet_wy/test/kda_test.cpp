@@ -253,7 +253,8 @@ TEST(KdaDispatchTest, TakesWhatTheTensorCoresDoNot) {
   EXPECT_EQ(choice(70, 128, 512), "specialized warps, 32 columns per block");
   EXPECT_EQ(choice(70, 24, 64).find("recurrent_gpu in fp32: "), 0u);
   EXPECT_EQ(choice(70, 144, 64).find("recurrent_gpu in fp32: Dk > 128"), 0u);
-  EXPECT_EQ(choice(70, 257, 64).find("Dk > 256"), 0u);
+  EXPECT_EQ(choice(70, 257, 64).find("wide_keys in fp32: "), 0u);
+  EXPECT_EQ(choice(70, 1025, 64).find("Dk > 1024"), 0u);
 }
 
 #if TUTORIAL_EMULATOR
