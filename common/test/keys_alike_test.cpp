@@ -13,7 +13,6 @@
 #include <string>
 #include <tuple>
 
-#include "common/chapter/input_rounding.hpp"
 #include "common/test/small_problem.hpp"
 
 namespace tutorial {
@@ -45,22 +44,6 @@ bool rounds_inverse(const Operator& definition, const Stage& stage) {
   return definition.name() == "delta_rule" && definition.form().empty() && stage.name == "tensor_core";
 }
 
-/// The largest error of a stage, as a multiple of what it may be.
-double worst_error(const Operator& definition, const Stage& stage, const Problem& problem, const Outputs& reference) {
-  const Dtype dtype = storage_of(stage);
-  const double usual = tolerance_of(stage, problem.sizes);
-  Outputs known;
-  double worst = 0;
-  for (const auto& [name, out] : evaluate(definition, stage, problem)) {
-    const Comparison found = compare(name, out, reference);
-    if (found.within(usual)) continue;
-    EXPECT_TRUE(std::isfinite(found.error)) << describe(found, name);
-    if (known.empty()) known = amplification(definition, problem, dtype);
-    worst = std::max(worst, found.error / amplified(usual, name, dtype, known));
-  }
-  return worst;
-}
-
 class KeysAlikeTest : public testing::TestWithParam<std::tuple<double, float>> {};
 
 TEST_P(KeysAlikeTest, EveryStageIsAsRightAsRoundingLets) {
@@ -82,7 +65,7 @@ TEST_P(KeysAlikeTest, EveryStageIsAsRightAsRoundingLets) {
       const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
       for (const Stage& stage : definition.stages()) {
         if (!why_not(definition, stage, problem).empty()) continue;
-        const double worst = worst_error(definition, stage, problem, is_bf16(stage) ? rounded : exact);
+        const double worst = error_in_tolerances(definition, stage, problem, is_bf16(stage) ? rounded : exact);
         ++ran;
         if (rounds_inverse(definition, stage)) {
           without_split = std::max(without_split, worst);

@@ -4,6 +4,7 @@
 /// lengths and seeds.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/chapter/input_rounding.hpp"
 #include "common/random.hpp"
 #include "common/test/stages.hpp"
 
@@ -40,6 +42,24 @@ inline Problem small_problem(const Operator& definition, std::uint64_t seed, std
     problem.inputs.insert_or_assign(input.name, std::move(tensor));
   }
   return problem;
+}
+
+/// The largest error of a stage, as a multiple of what the runner allows it.
+/// @param reference on the stage's inputs
+inline double error_in_tolerances(const Operator& definition, const Stage& stage, const Problem& problem,
+                                  const Outputs& reference) {
+  const Dtype dtype = storage_of(stage);
+  const double usual = tolerance_of(stage, problem.sizes);
+  Outputs known;
+  double worst = 0;
+  for (const auto& [name, out] : evaluate(definition, stage, problem)) {
+    const Comparison found = compare(name, out, reference);
+    if (found.within(usual)) continue;
+    EXPECT_TRUE(std::isfinite(found.error)) << describe(found, name);
+    if (known.empty()) known = amplification(definition, problem, dtype);
+    worst = std::max(worst, found.error / amplified(usual, name, dtype, known));
+  }
+  return worst;
 }
 
 /// A length and a seed.
