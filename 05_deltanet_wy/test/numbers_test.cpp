@@ -9,6 +9,7 @@
 #include "05_deltanet_wy/demonstrations/delta_rule_neighbour.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
 #include "common/random.hpp"
+#include "common/test/small_problem.hpp"
 
 namespace tutorial {
 namespace {
@@ -52,6 +53,22 @@ TEST(NumbersTest, SplittingTMendsARepeatedKey) {
     if (!why_not(delta_rule_operator(), find_stage(delta_rule_operator(), stage), problem).empty()) continue;
     EXPECT_LT(error(stage), 3e-2) << stage;
   }
+}
+
+// What a stage is allowed for keys that are alike is a bound: one that rounds T to a single bf16 misses it.
+TEST(NumbersTest, WhatKeysThatAreAlikeAllowIsABound) {
+  const Operator& definition = delta_rule_operator();
+  Problem problem = drawn(1, 1, 128, 64, 64);
+  correlate(problem, 1);
+  fill(problem.inputs.at("beta"), 0.999f);
+  problem.inputs.erase("initial_state");
+  const Outputs reference = evaluate_reference(definition, problem, Dtype::bf16);
+  const auto error = [&](const char* stage) {
+    return error_in_tolerances(definition, find_stage(definition, stage), problem, reference);
+  };
+  EXPECT_GT(error("tensor_core"), 1);
+  EXPECT_LE(error("fused"), 1);
+  EXPECT_LE(error("dispatch"), 1);
 }
 
 // E is rounded, and so is the state that it multiplies: no more than other factors are.
