@@ -9,7 +9,6 @@
 #include "05_deltanet_wy/demonstrations/delta_rule_neighbour.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
 #include "common/random.hpp"
-#include "common/test/small_problem.hpp"
 
 namespace tutorial {
 namespace {
@@ -26,9 +25,9 @@ TEST(NumbersTest, KeysThatAreAlike) {
       Problem problem = drawn(1, 1, 300, 64, 32);
       correlate(problem, cosine);
       fill(problem.inputs.at("beta"), beta);
-      expect_stages_match(problem, {}, kCorrelated);
+      expect_stages_match(problem, {}, Rounding::amplified);
       fill(problem.inputs.at("initial_state"), 0);  // what is written, alone
-      expect_stages_match(problem, {}, kCorrelated);
+      expect_stages_match(problem, {}, Rounding::amplified);
     }
   }
 }
@@ -102,7 +101,7 @@ TEST(NumbersTest, OppositeKeys) {
   const auto k = problem.inputs.at("k").elements<float>();
   for (std::size_t i = 0; i < k.size(); ++i) k[i] *= i / 64 % 2 == 1 ? -1.0f : 1.0f;
   fill(problem.inputs.at("beta"), 0.99f);
-  expect_stages_match(problem, {}, kCorrelated);
+  expect_stages_match(problem, {}, Rounding::amplified);
 }
 
 // Longer than 1: a step overshoots, at sqrt(2) and beta = 1 it turns what is under the key round, and beyond it grows.
@@ -112,7 +111,7 @@ TEST(NumbersTest, KeysThatAreNotNormalized) {
     Problem problem = drawn(1, 2, 200, 64, 32);
     for (float& x : problem.inputs.at("k").elements<float>()) x *= length;
     round_to_bf16(problem.inputs.at("k"));
-    expect_stages_match(problem, {}, kCorrelated);
+    expect_stages_match(problem, {}, Rounding::amplified);
   }
 }
 
@@ -120,7 +119,7 @@ TEST(NumbersTest, LongSequences) {
   Problem problem = drawn(1, 1, 4096, 32, 32);
   expect_stages_match(problem);
   fill(problem.inputs.at("beta"), 0.99f);
-  expect_stages_match(problem, {}, kCorrelated);
+  expect_stages_match(problem, {}, Rounding::amplified);
 }
 
 TEST(NumbersTest, BetaOfAllStrengths) {

@@ -28,8 +28,9 @@ inline bool has_input(const Operator& definition, const char* name) {
 /// A small problem with all optional inputs, such as dfinal_state.
 inline Problem small_problem(const Operator& definition, std::uint64_t seed, std::int64_t L) {
   ProblemRequest request{.seed = seed, .modest = true};
-  // At L = 1 dg of a head is one number, which by chance may be far smaller than the terms of its sum.
-  const std::int64_t H = L == 1 ? 16 : 1;
+  // Each dg of a gate for all rows is a number that by chance may be far smaller than the terms of its sum: so there
+  // are some more.
+  const std::int64_t H = L == 1 ? 16 : L == 17 ? 4 : 1;
   for (const auto& [symbol, size] :
        {std::pair("B", std::int64_t{1}), {"H", H}, {"L", L}, {"Dk", kSmallWidth}, {"Dv", kSmallWidth}}) {
     if (definition.has_symbol(symbol)) request.sizes[symbol] = size;
