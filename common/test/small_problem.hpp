@@ -35,6 +35,8 @@ inline Problem small_problem(const Operator& definition, std::uint64_t seed, std
        {std::pair("B", std::int64_t{1}), {"H", H}, {"L", L}, {"Dk", kSmallWidth}, {"Dv", kSmallWidth}}) {
     if (definition.has_symbol(symbol)) request.sizes[symbol] = size;
   }
+  if (definition.has_symbol("D")) request.sizes["D"] = kSmallWidth;
+  if (definition.has_symbol("P")) request.sizes["P"] = L / 2;
   Problem problem = make_problem(definition, request);
   for (const Input& input : definition.inputs()) {
     if (!input.optional || input.dtype != Dtype::fp32) continue;

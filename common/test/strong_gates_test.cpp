@@ -12,7 +12,7 @@
 namespace tutorial {
 namespace {
 
-constexpr float kLevels[] = {-1, -5, -10, -14, -20, -30, -60};
+constexpr float kLevels[] = {0, -1, -5, -10, -14, -20, -30, -60};
 
 /// g of position t and channel d. A level is that of the closed gates.
 struct Pattern {
@@ -31,16 +31,17 @@ TEST_P(StrongGatesTest, EveryStageKeepsItsDigits) {
   const Chapter contents = chapter();
   std::uint64_t number = 0;
   for (const Operator& definition : contents.operators()) {
-    const auto gates = std::ranges::find(definition.inputs(), "g", &Input::name);
-    if (gates == definition.inputs().end() || definition.has_symbol("N") || definition.has_symbol("P")) continue;
-    const bool has_channels = gates->dims.back() == "Dk";
+    const auto is_gate = [](const Input& input) { return input.name == "g" || input.name == "log_decay"; };
+    const auto gates = std::ranges::find_if(definition.inputs(), is_gate);
+    if (gates == definition.inputs().end() || definition.has_symbol("N")) continue;
+    const bool has_channels = gates->dims.size() == 4;
     if (!has_channels && std::string(GetParam().name) == "OneOpenChannel") continue;
     for (const float level : kLevels) {
       for (const auto& [L, seed] : small_draws(++number)) {
         Problem problem = small_problem(definition, seed, L);
         SCOPED_TRACE(definition.label() + ", level " + std::to_string(level) + ", L = " + std::to_string(L) +
                      ", seed " + std::to_string(seed));
-        const auto g = problem.inputs.at("g").elements<float>();
+        const auto g = problem.inputs.at(gates->name).elements<float>();
         const std::int64_t width = has_channels ? kSmallWidth : 1;
         for (std::int64_t i = 0; i < std::ssize(g); ++i) g[i] = GetParam().gate(level, i / width, i % width);
         const Outputs exact = evaluate_reference(definition, problem);
