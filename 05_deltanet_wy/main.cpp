@@ -486,6 +486,10 @@ Chapter chapter() {
   add_kda_stages(chapter.add(kda::normalized_definition()));
   add_kda_backward_stages(chapter.add(kda::backward_definition(kda::definition())));
   add_kda_backward_stages(chapter.add(kda::backward_definition(kda::normalized_definition())));
+  // Models with these gates have fewer heads of queries and keys than of values.
+  for (const Operator& definition : std::deque(chapter.operators())) {
+    if (definition.name() != "delta_rule") chapter.add(definition.grouped());
+  }
   return chapter;
 }
 

@@ -9,6 +9,7 @@ add_library(runner OBJECT
   chapter/draw.cpp
   chapter/evaluate.cpp
   chapter/foreign_tensors.cpp
+  chapter/grouped.cpp
   chapter/input_rounding.cpp
   chapter/json_report.cpp
   chapter/machine.cpp
@@ -35,6 +36,7 @@ target_link_libraries(runner PUBLIC device tile PRIVATE fmt::fmt CLI11::CLI11 nl
 add_library(common STATIC $<TARGET_OBJECTS:runner>)
 tutorial_sources(common
   atomic_file.cpp
+  chapter/head_sums.cu
   compare.cpp
   dtype.cpp
   small_float.cpp
@@ -50,7 +52,7 @@ tutorial_sources(common
 set_target_properties(common PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
 # The products of the CPU stages.
 target_sources(common PRIVATE small_product.cpp)
-set_source_files_properties(small_product.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+set_source_files_properties(small_product.cpp chapter/head_sums.cu PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 target_link_libraries(common PRIVATE Eigen3::Eigen)
 if(TUTORIAL_BACKEND STREQUAL "cuda")
   tutorial_sources(common roofline_gpu.cu)

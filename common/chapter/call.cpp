@@ -27,6 +27,24 @@ Call Call::sequence(int number, std::int64_t begin, std::int64_t length,
   return part;
 }
 
+Call Call::grouped(const std::set<std::string>& of_key_heads) const {
+  Call groups(*this);
+  const std::int64_t heads = sizes_.at("H") / sizes_.at("Hk");  // of a group
+  groups.sizes_["B"] = sizes_.at("B") * sizes_.at("Hk");
+  groups.sizes_["H"] = heads;
+  for (auto& [name, tensor] : groups.tensors_) {
+    const bool is_of_group = of_key_heads.contains(name);
+    tensor.stride_b = is_of_group ? tensor.stride_h : heads * tensor.stride_h;
+    if (is_of_group) tensor.stride_h = 0;
+  }
+  return groups;
+}
+
+const TensorReference* Call::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
 TensorReference Call::find(std::string_view name, Dtype dtype, bool writable) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) return {.dtype = dtype};

@@ -76,8 +76,17 @@ class Call {
   /// @param of_sequences the tensors that have an entry for each sequence, such as states; the others have positions
   Call sequence(int number, std::int64_t begin, std::int64_t length, const std::set<std::string>& of_sequences) const;
 
+  /// The same problem with each group of heads as a batch entry (Operator::grouped()): B Hk entries of H / Hk heads. A
+  /// tensor of Hk heads takes no step from head to head. In memory of [B, H, L, D], or of one batch entry, the groups of
+  /// the others are equally far from each other.
+  /// @param of_key_heads the tensors that have Hk heads
+  Call grouped(const std::set<std::string>& of_key_heads) const;
+
   /// Whether an optional input is present, an output asked for.
   bool has(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
+
+  /// The tensor of this name; nullptr where it is absent.
+  const TensorReference* find(std::string_view name) const;
 
   /// A tensor [B, H, L, D], [B, L, D] (stride_h = 0), [B, H, L] (its rows have one element) or a state [B, H, Dk, Dv].
   /// Inputs are viewed as const T. Null where the tensor is absent. std::logic_error where T is not its type, or not

@@ -165,6 +165,11 @@ class Operator {
   Operator packed() const;
   /// Of packed(): what runs a function of the operator's CPU stages on one sequence after the other.
   StageFunction<void> on_each_sequence(const StageFunction<void>& function) const;
+  /// The form of this one that --key-heads runs, with the same stages: q, k and their gradients have Hk heads, which
+  /// divides H, and head h of the others uses head h / (H / Hk) of theirs. The stages get the groups of heads as batch
+  /// entries, in which q and k take no step from head to head (Call::grouped()). Gradients of q and k, which they compute
+  /// for each head, are added up behind them. Called when the stages are there.
+  Operator grouped() const;
   /// Adds an input: what a call finds under its name.
   Operator& input(Input input);
   /// Adds an output, which each stage fills.

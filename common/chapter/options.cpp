@@ -25,9 +25,10 @@ struct SizeOption {
   const char* help;
   std::int64_t least = 1;
 };
-constexpr std::array<SizeOption, 11> kSizeOptions{{
+constexpr std::array<SizeOption, 12> kSizeOptions{{
     {"B", "-B,--batch", "batch entries, B"},
     {"H", "-H,--heads", "heads, H"},
+    {"Hk", "--key-heads", "heads of q and k, Hk, half of the heads unless given: H / Hk heads share each of them"},
     {"L", "-L,--length", "sequence length, L"},
     {"Dk", "--key-dim", "width of keys and queries, Dk"},
     {"Dv", "--value-dim", "width of values, Dv, or of what is scanned, D"},
@@ -163,9 +164,11 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   app.add_flag("--list", options.list, "list operators and stages with their ideas");
   for (const SizeOption& size : kSizeOptions) {
     if (*size.help == '\0') continue;
-    if (size.symbol == std::string("N") && !forms.contains("devices")) continue;  // it means nothing to this chapter
+    const std::string form = long_flag(size.flags).substr(2);
+    const bool is_of_form = size.symbol == std::string("N") || size.symbol == std::string("Hk");
+    if (is_of_form && !forms.contains(form)) continue;  // it means nothing to this chapter
     CLI::Option* option = app.add_option(size.flags, sizes[size.symbol], size.help)->type_name("N");
-    if (forms.contains(long_flag(size.flags).substr(2))) option->expected(0, 1);
+    if (forms.contains(form)) option->expected(0, 1);
   }
   app.add_option("--scale", scale, "what multiplies q, where an operator takes a scale")->type_name("X");
   app.add_option("--seed", seed, "of the random inputs; a fresh one is drawn and printed otherwise")->type_name("N");

@@ -365,6 +365,9 @@ Problem plan_problem(const Operator& definition, const ProblemRequest& request) 
   if (const std::string conflict = definition.conflict(problem.sizes); !conflict.empty()) {
     throw UsageError(fmt::format("{}: {}", definition.name(), conflict));
   }
+  if (request.heads_inside && problem.sizes.contains("Hk") && problem.sizes["B"] > 1) {
+    throw UsageError("--layout blhd: beside --key-heads for B = 1 alone, where groups of heads are equally far apart");
+  }
   for (const auto& [symbol, size] : problem.sizes) {
     const int least = definition.can_be_zero(symbol) ? 0 : 1;
     if (size < least || size > std::numeric_limits<int>::max()) {

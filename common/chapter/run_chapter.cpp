@@ -205,15 +205,30 @@ void require_checks(const std::vector<OperatorResult>& results) {
   throw UsageError(fmt::format("no stage was checked: {}: {}{}", first->stage->name, first->skipped, rest));
 }
 
-// A file of packed sequences runs the form for them, where an operator that is asked for has it.
+// Whether a file has fewer heads of queries than of values.
+bool shares_heads(const SafetensorsFile& file, bool heads_inside) {
+  if (!file.contains("q") || !file.contains("v")) return false;
+  const Shape q = file.shape("q"), v = file.shape("v");
+  const std::size_t heads = heads_inside ? 2 : 1;
+  return q.size() == 4 && v.size() == 4 && q[heads] < v[heads];
+}
+
+// A file of packed sequences, or of heads that share queries and keys, runs the form for them, where an operator that is
+// asked for has it.
 Options with_form_of_file(const Chapter& chapter, Options options) {
-  const std::string packed = with_option(options.form, "lengths");
-  const auto has_form = [&](const Operator& definition) {
-    return definition.form() == packed && (options.operator_name.empty() || options.operator_name == definition.name());
-  };
+  if (options.input.empty()) return options;
   const auto& operators = chapter.operators();
-  if (options.input.empty() || std::none_of(operators.begin(), operators.end(), has_form)) return options;
-  if (SafetensorsFile(options.input).contains(kOffsets)) options.form = packed;
+  const auto take = [&](const char* option, auto asks) {
+    const std::string form = with_option(options.form, option);
+    const auto has_form = [&](const Operator& definition) {
+      return definition.form() == form && (options.operator_name.empty() || options.operator_name == definition.name());
+    };
+    if (std::none_of(operators.begin(), operators.end(), has_form)) return;
+    if (asks(SafetensorsFile(options.input))) options.form = form;
+  };
+  take("lengths", [](const SafetensorsFile& file) { return file.contains(kOffsets); });
+  take("key-heads",
+       [&](const SafetensorsFile& file) { return shares_heads(file, options.heads_inside.value_or(false)); });
   return options;
 }
 

@@ -37,10 +37,15 @@ inline Shape shape_of(const Dims& dims, const Sizes& sizes) {
   return shape;
 }
 
+/// Whether a tensor has heads, in its second dimension: H, or Hk, which several heads share.
+inline bool has_heads(const Dims& dims) {
+  return dims.size() >= 2 && (dims[1] == "H" || dims[1] == "Hk");
+}
+
 /// Whether a tensor has rows at positions of heads, [B, H, L] or [B, H, L, D], which memory may also hold as [B, L, H, D].
 /// A state [B, H, Dk, Dv] does not.
 inline bool has_positions(const Dims& dims) {
-  return dims.size() >= 3 && dims[0] == "B" && dims[1] == "H" && dims[2].starts_with('L');
+  return dims.size() >= 3 && dims[0] == "B" && has_heads(dims) && dims[2].starts_with('L');
 }
 
 }  // namespace tutorial

@@ -15,7 +15,7 @@ StridedTensor::StridedTensor(Processor processor, Dtype dtype, const Dims& dims,
                              const Layout& layout)
     : processor_(processor), dtype_(dtype), shape_(shape) {
   const bool has_b = !dims.empty() && (dims[0] == "B" || dims[0] == "N" || dims[0] == "slots");
-  const bool has_h = has_b && dims.size() > 1 && dims[1] == "H";
+  const bool has_h = has_b && has_heads(dims);
   const std::size_t first_outer = has_b + has_h;  // where L is
   if (has_b) B_ = shape[0];
   if (has_h) H_ = shape[1];

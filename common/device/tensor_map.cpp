@@ -51,8 +51,12 @@ std::string why_not_mapped(const View<const __nv_bfloat16>& view, const TensorSi
     return "bulk copies need tensors that begin at a multiple of 16 bytes";
   }
   const ByteStrides strides = byte_strides(view, sizes);
-  for (const std::int64_t bytes : strides.bytes) {
-    if (bytes <= 0) return "bulk copies need positive strides, not " + std::to_string(bytes) + " bytes";
+  for (const std::int64_t& bytes : strides.bytes) {
+    // Heads that share a tensor have no step from one to the next.
+    const bool may_be_zero = &bytes != &strides.bytes[0];
+    if (bytes < 0 || (bytes == 0 && !may_be_zero)) {
+      return "bulk copies need positive strides, not " + std::to_string(bytes) + " bytes";
+    }
     if (bytes % 16 != 0) {
       return "bulk copies need strides that are multiples of 16 bytes, not " + std::to_string(bytes) + " bytes";
     }

@@ -39,12 +39,10 @@ struct Object {
   std::uint32_t bits = kOwnBlock << Packed::kPeerShift;
 
   /// In shared memory.
-  static __device__ __forceinline__ Object at(const void* shared) {
-    return {kOwnBlock << Packed::kPeerShift | shared_address(shared)};
-  }
+  static __device__ __forceinline__ Object at(const void* shared) { return of_block(shared, kOwnBlock); }
   /// At the same place in the block of this rank.
   static __device__ __forceinline__ Object of_block(const void* shared, unsigned rank) {
-    return {rank << Packed::kPeerShift | shared_address(shared)};
+    return {rank << Packed::kPeerShift | Packed::place(shared_address(shared))};
   }
   /// With a number.
   static __device__ __forceinline__ Object numbered(unsigned number) {

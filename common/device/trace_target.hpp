@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "common/view.hpp"
+
 namespace tutorial::trace {
 
 inline constexpr unsigned kLaunches = 16;       ///< that have a part of the buffer of their own
@@ -18,6 +20,12 @@ inline constexpr std::uint32_t kOwnBlock = 15;  ///< in place of the rank of ano
 /// kind. Of a wait the fourth word has its clocks, and a small number above.
 struct Packed {
   static constexpr unsigned kObjectBits = 18, kParityShift = 18, kPeerShift = 19, kKindShift = 24, kSmallShift = 26;
+
+  /// The place in a block's shared memory that an address names. In a cluster the address of a block's own memory has the
+  /// block's rank above, from bit 24 on, where the kind is to stand.
+  TUTORIAL_HOST_DEVICE static constexpr std::uint32_t place(std::uint32_t address) {
+    return address & ((1u << kObjectBits) - 1);
+  }
 };
 
 /// Where events go.

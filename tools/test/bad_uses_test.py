@@ -143,6 +143,25 @@ class BadUses(unittest.TestCase):
         write(path, {**good, "cu_seqlens": ("I32", [3], [0, 3, 6])})
         self.refused([*chosen, "--lengths=3,3", "--input", path], f"--lengths: {path} has cu_seqlens")
 
+    def test_key_heads(self):
+        for operator in ("gated_delta_rule", "kda"):
+            chosen = [BUILD / "05_deltanet_wy/deltanet_wy", "--operator", operator]
+            for option, words in (
+                ("--key-heads=3 -H 4", "Hk = 3 does not divide H = 4"),
+                ("--key-heads=8 -H 4", "Hk = 8 does not divide H = 4"),
+                ("--key-heads=0", "--key-heads: 0 is not between 1"),
+                ("--key-heads=x", "--key-heads: 'x' is not a whole number"),
+                ("--key-heads=2 -H 4 -B 2 --layout blhd", "--layout blhd: beside --key-heads for B = 1 alone"),
+            ):
+                self.refused([*chosen, *option.split()], words)
+        path = self.folder / "in"
+        shapes = {"q": [1, 3, 5, 8], "k": [1, 3, 5, 8], "v": [1, 4, 5, 8], "g": [1, 4, 5], "beta": [1, 4, 5]}
+        chosen = [BUILD / "05_deltanet_wy/deltanet_wy", "--operator", "gated_delta_rule", "--input", path]
+        write(path, {name: ("F32", shape, 0.0) for name, shape in shapes.items()})
+        self.refused(chosen, "Hk = 3 does not divide H = 4")
+        write(path, {name: ("F32", [1, 2, *shape[2:]] if name in "qk" else shape, 0.0) for name, shape in shapes.items()})
+        self.refused([*chosen, "--key-heads=4"], "Hk = 4 was asked for, but q has 2")
+
     def test_pool(self):
         path, slots = self.folder / "in", ("F32", [3, 2, 3, 4], 0.0)
         shapes = {"q": Q, "k": Q, "v": V, "g": ("B", "H", "L")}

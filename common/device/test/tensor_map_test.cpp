@@ -46,9 +46,11 @@ TEST(TensorMap, SaysWhatItCannotTake) {
   view.stride_l = -72;
   expect_reason(view, "positive strides, not -144 bytes");
   view = packed_view();
-  view.stride_h = 0;
+  view.stride_l = 0;
   expect_reason(view, "positive strides, not 0 bytes");
   view = packed_view();
+  view.stride_h = 0;  // heads that share the tensor
+  EXPECT_EQ(why_not_mapped(view, kSizes, 64), "");
   view.stride_b = std::int64_t{1} << 39;
   expect_reason(view, "below 2^40 bytes");
 }

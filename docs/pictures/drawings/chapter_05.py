@@ -492,6 +492,30 @@ def gradient_pairs() -> Picture:
     return p
 
 
+def grouped_heads() -> Picture:
+    p = Picture(
+        "grouped_heads", 720, 250, "Two groups of two heads, as strides",
+        "Four heads of v lie one behind the other in memory, and two heads of q. Group 0 has heads 0 and 1 of v, and both use "
+        "head 0 of q. Group 1 has heads 2 and 3, which use head 1 of q. From head to head v takes a step of one head, and q a step "
+        "of zero. From group to group v takes a step of two heads, and q of one.",
+    )  # fmt: skip
+    x0, width, gap = 120, 140, 6
+    p.text(10, 66, "v", "bold")
+    p.text(10, 84, "[B, H = 4, L, Dv]", "small soft")
+    p.text(10, 206, "q, k", "bold")
+    p.text(10, 224, "[B, Hk = 2, L, Dk]", "small soft")
+    for group, kind in enumerate(("a", "b")):
+        left = x0 + group * 2 * (width + gap)
+        p.text(left + width + gap / 2, 22, f"group {group}", "middle bold")
+        for h in range(2):
+            p.labelled(left + h * (width + gap), 46, width, 44, [f"head {2 * group + h}"], kind)
+        p.labelled(left + (width + gap) / 2, 186, width, 44, [f"head {group}"], kind)
+        for h in range(2):
+            p.arrow((left + h * (width + gap) + width / 2, 92), (left + width + gap / 2 + (h - 0.5) * 36, 184))
+        p.text(left + width + gap / 2, 120, "stride of heads: 0", "middle small")
+    return p
+
+
 DRAWINGS = (
     overwrite,
     chunk_transition,
@@ -506,4 +530,5 @@ DRAWINGS = (
     delta_map,
     delta_gradient_walks,
     gradient_pairs,
+    grouped_heads,
 )
