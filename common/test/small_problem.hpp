@@ -35,6 +35,10 @@ inline Problem small_problem(const Operator& definition, std::uint64_t seed, std
        {std::pair("B", std::int64_t{1}), {"H", H}, {"L", L}, {"Dk", kSmallWidth}, {"Dv", kSmallWidth}}) {
     if (definition.has_symbol(symbol)) request.sizes[symbol] = size;
   }
+  if (definition.has_symbol("Hk")) {  // two heads for each of queries and keys
+    request.sizes["Hk"] = H;
+    request.sizes["H"] = 2 * H;
+  }
   if (definition.has_symbol("D")) request.sizes["D"] = kSmallWidth;
   if (definition.has_symbol("P")) request.sizes["P"] = L / 2;
   Problem problem = make_problem(definition, request);
