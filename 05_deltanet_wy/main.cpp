@@ -198,7 +198,7 @@ void add_backward_stages(Operator& definition) {
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = dispatch_backward,
-              .idea = "what a user calls: Dk up to 256, any Dv, rows and keys; in fp32 where tiles do not fit",
+              .idea = "what a user calls: Dk up to 1024, any Dv, rows and keys; in fp32 where tiles do not fit",
               .unsupported = dispatch_backward_unsupported,
               .note = dispatch_backward_note,
               .memory = dispatch_backward_memory})

@@ -10,6 +10,7 @@ add_library(runner OBJECT
   chapter/evaluate.cpp
   chapter/foreign_tensors.cpp
   chapter/grouped.cpp
+  chapter/input_rounding.cpp
   chapter/json_report.cpp
   chapter/machine.cpp
   chapter/operator.cpp

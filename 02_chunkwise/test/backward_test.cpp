@@ -77,7 +77,8 @@ TEST_P(BackwardLengthsTest, AreAllRight) {
 INSTANTIATE_TEST_SUITE_P(AroundAChunk, BackwardLengthsTest, testing::Values(1, 2, 31, 33, 64, 65, 200, 1000));
 
 TEST(BackwardTest, ShapesOfWidths) {
-  for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{5, 3}, {40, 65}, {256, 16}, {80, 208}}) {
+  for (const auto& [Dk, Dv] :
+       {std::pair<std::int64_t, std::int64_t>{5, 3}, {40, 65}, {256, 16}, {80, 208}, {256, 512}}) {
     SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
     expect_match(with_final_state(problem_of(2, 1, 70, Dk, Dv)), {}, 3);
   }

@@ -78,6 +78,7 @@ TEST(NormalizedBackwardTest, WidthsAndRows) {
   expect_match(problem_of(1, 67, 256, 96));
   expect_match(problem_of(1, 67, 40, 65));
   expect_match(problem_of(1, 67, 300, 16));
+  expect_match(problem_of(1, 67, 256, 512));
   expect_match(problem_of(2, 67, 64, 64), {.heads_inside = true, .row_padding = 3});
 }
 

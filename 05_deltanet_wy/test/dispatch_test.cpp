@@ -69,7 +69,9 @@ TEST(DispatchTest, TakesWhatTheTensorCoresDoNot) {
   EXPECT_EQ(choice(1, 1, 1, 24, 64), "recurrent_gpu in fp32: " + tensor_core_unsupported(sizes(1, 1, 1, 24, 64)));
   EXPECT_EQ(choice(1, 1, 1, 64, 528).find("recurrent_gpu in fp32: Dv > 512"), 0u);
   EXPECT_EQ(dispatch_unsupported(sizes(1, 1, 1, 64, 528)), "");
-  EXPECT_NE(dispatch_unsupported(sizes(1, 1, 1, 257, 64)), "") << "no stage has a state of so many rows";
+  EXPECT_EQ(choice(1, 1, 1, 272, 64).find("wide_keys in fp32: Dk > 256"), 0u);
+  EXPECT_EQ(dispatch_unsupported(sizes(1, 1, 1, 1024, 64)), "");
+  EXPECT_NE(dispatch_unsupported(sizes(1, 1, 1, 1025, 64)), "") << "no kernel has room for so many rows of the state";
 }
 
 TEST(DispatchTest, MemoryIsThatOfTheChoice) {

@@ -41,10 +41,9 @@ Problem with_final_state(std::int64_t B, std::int64_t H, std::int64_t L, std::in
 }
 
 /// Every stage that supports the problem gives the gradients of the reference.
-/// @param bf16_tolerance of the stages in bf16 where one key is repeated; 0: the runner's
 /// @param fewest stages that must support it
 void expect_match(const Problem& problem, const Layout& layout = {}, const Operator& definition = gated_backward(),
-                  double bf16_tolerance = 0, int fewest = 3) {
+                  Rounding rounding = Rounding::usual, int fewest = 3) {
   const Outputs exact = evaluate_reference(definition, problem);
   const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
   int ran = 0;
@@ -52,8 +51,7 @@ void expect_match(const Problem& problem, const Layout& layout = {}, const Opera
     if (!why_not(definition, stage, problem, layout).empty()) continue;
     SCOPED_TRACE(definition.label() + " " + stage.name);
     ++ran;
-    expect_close(evaluate(definition, stage, problem, layout), is_bf16(stage) ? rounded : exact,
-                 is_bf16(stage) && bf16_tolerance > 0 ? bf16_tolerance : tolerance_of(stage, problem.sizes));
+    expect_right(definition, stage, problem, is_bf16(stage) ? rounded : exact, rounding, layout);
   }
   EXPECT_GE(ran, fewest);
 }
@@ -99,21 +97,22 @@ TEST(GatedBackwardTest, TheReferenceIsTheGradient) {
 }
 
 TEST(GatedBackwardShapesTest, Small) {
-  expect_match(with_final_state(1, 1, 66, 16, 32), {}, gated_backward(), 0, all_stages());
+  expect_match(with_final_state(1, 1, 66, 16, 32), {}, gated_backward(), Rounding::usual, all_stages());
 }
 
 // A block with 128 columns of Dk, and one with 64 of them and all of a wide Dv; warpgroups with panels of 64 and 128.
 TEST(GatedBackwardShapesTest, TilesOfKeys) {
-  expect_match(with_final_state(1, 1, 66, 112, 80), {}, gated_backward(), 0, all_stages());
-  expect_match(with_final_state(1, 1, 65, 80, 144), {}, gated_backward(), 0, kAllButWarpgroups);
-  expect_match(with_final_state(1, 1, 65, 144, 16), {}, gated_backward(), 0, kAllButWarpgroups);
+  expect_match(with_final_state(1, 1, 66, 112, 80), {}, gated_backward(), Rounding::usual, all_stages());
+  expect_match(with_final_state(1, 1, 65, 80, 144), {}, gated_backward(), Rounding::usual, kAllButWarpgroups);
+  expect_match(with_final_state(1, 1, 65, 144, 16), {}, gated_backward(), Rounding::usual, kAllButWarpgroups);
   expect_match(with_final_state(1, 1, 65, 144, 16, 64, gated_backward(true)), {}, gated_backward(true));
 }
 
 TEST(GatedBackwardShapesTest, LengthsAndChunks) {
   for (const std::int64_t L : {1, 15, 17, 63, 65, 130}) {
     SCOPED_TRACE(L);
-    expect_match(with_final_state(1, 2, L, 16, 48, L % 2 == 0 ? 16 : 64), {}, gated_backward(), 0, all_stages());
+    expect_match(with_final_state(1, 2, L, 16, 48, L % 2 == 0 ? 16 : 64), {}, gated_backward(), Rounding::usual,
+                 all_stages());
   }
   for (const std::int64_t C : {1, 7, 100, 1000}) {
     const bool is_narrow = C == 7;
@@ -134,13 +133,13 @@ TEST(GatedBackwardShapesTest, WidthsAndStrides) {
 TEST(GatedBackwardShapesTest, NormalizedKeys) {
   for (const std::int64_t L : {1, 65}) {
     expect_match(with_final_state(1, 2, L, 20, 12, 64, gated_backward(true)), {}, gated_backward(true));
-    expect_match(with_final_state(1, 1, L, 80, 16, 64, gated_backward(true)), {}, gated_backward(true), 0,
+    expect_match(with_final_state(1, 1, L, 80, 16, 64, gated_backward(true)), {}, gated_backward(true), Rounding::usual,
                  all_stages());
   }
   for (const float factor : {0x1p-30f, 0x1p30f}) {
     Problem problem = with_final_state(1, 1, 70, 32, 48, 64, gated_backward(true));
     for (float& x : problem.inputs.at("k").elements<float>()) x *= factor;
-    expect_match(problem, {}, gated_backward(true), 0, all_stages());
+    expect_match(problem, {}, gated_backward(true), Rounding::usual, all_stages());
   }
 }
 
@@ -166,7 +165,7 @@ TEST(GatedBackwardNumbersTest, HardGatesAndBetas) {
   expect_match(problem);
   fill(problem.inputs.at("beta"), 0.99f);
   correlate(problem, 1);
-  expect_match(problem, {}, gated_backward(), 3e-2);
+  expect_match(problem, {}, gated_backward(), Rounding::amplified);
 }
 
 // dg is far smaller than the terms of q . dq and v . dv that contain no gate: only sums without them keep its digits.
@@ -176,7 +175,7 @@ TEST(GatedBackwardNumbersTest, StrongGatesLeaveTheDigitsOfTheirGradients) {
     Problem problem = with_final_state(1, 2, 130, 16, 16);
     fill(problem.inputs.at("g"), g);
     if (g > -1e3f) {
-      expect_match(problem, {}, gated_backward(), 0, all_stages());
+      expect_match(problem, {}, gated_backward(), Rounding::usual, all_stages());
     } else {
       for (const char* name : {"tensor_core", "warpgroups", "dispatch"}) {
         const Outputs outputs = evaluate(gated_backward(), find_stage(gated_backward(), name), problem);
@@ -193,7 +192,7 @@ TEST(GatedBackwardNumbersTest, AClosedGateInAPairOfChunks) {
     SCOPED_TRACE(cut);
     Problem problem = with_final_state(1, 1, 140, 16, 16);
     problem.inputs.at("g").elements<float>()[cut] = -1e4f;
-    expect_match(problem, {}, gated_backward(), 0, all_stages());
+    expect_match(problem, {}, gated_backward(), Rounding::usual, all_stages());
   }
 }
 

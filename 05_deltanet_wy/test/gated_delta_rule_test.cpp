@@ -28,9 +28,8 @@ const Operator& gated_normalized() {
 }
 
 /// Runs every stage that supports the problem and expects its outputs to be close to the double reference.
-/// @param bf16_tolerance where keys are correlated; 0: the runner's
 /// @return how many stages ran
-int expect_match(const Problem& problem, const Layout& layout = {}, double bf16_tolerance = 0,
+int expect_match(const Problem& problem, const Layout& layout = {}, Rounding rounding = Rounding::usual,
                  const Operator& definition = gated()) {
   const Outputs exact = evaluate_reference(definition, problem);
   const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
@@ -39,8 +38,7 @@ int expect_match(const Problem& problem, const Layout& layout = {}, double bf16_
     if (!why_not(definition, stage, problem, layout).empty()) continue;
     SCOPED_TRACE(stage.name);
     ++ran;
-    expect_close(evaluate(definition, stage, problem, layout), is_bf16(stage) ? rounded : exact,
-                 allowed_error(Stage{.name = "", .dtype = stage.dtype}, problem.sizes, bf16_tolerance));
+    expect_right(definition, stage, problem, is_bf16(stage) ? rounded : exact, rounding, layout);
   }
   return ran;
 }
@@ -62,7 +60,7 @@ void expect_shape(int stages, std::int64_t B, std::int64_t H, std::int64_t L, st
                   std::int64_t C = 64, const Layout& layout = {}, const Operator& definition = gated()) {
   SCOPED_TRACE(definition.label() + " L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " +
                std::to_string(Dv) + ", C " + std::to_string(C));
-  EXPECT_EQ(expect_match(drawn(B, H, L, Dk, Dv, C, definition), layout, 0, definition), stages);
+  EXPECT_EQ(expect_match(drawn(B, H, L, Dk, Dv, C, definition), layout, Rounding::usual, definition), stages);
 }
 
 TEST(GatedNeighboursTest, NoGatesAreDeltaRuleAndNothingToReplaceIsSimpleGla) {
@@ -129,7 +127,7 @@ TEST(GatedShapesTest, AThousand) {
 TEST(GatedShapesTest, Widths) {
   for (const std::int64_t Dk : {16, 80, 144, 256}) expect_shape(all_stages(Dk), 1, 1, 70, Dk, 80);
   for (const std::int64_t Dk : {1, 31, 129}) expect_shape(kWithoutTensorCores, 1, 1, 33, Dk, 33);
-  expect_shape(kOnCpu, 1, 1, 5, 257, 4);
+  for (const std::int64_t Dk : {257, 1024}) expect_shape(kOnCpu + 1, 1, 2, 5, Dk, 12);
 }
 
 TEST(GatedShapesTest, ChunkLengths) {
@@ -155,7 +153,7 @@ TEST(GatedNormalizeTest, KeysOfAnyLength) {
     SCOPED_TRACE(factor);
     Problem problem = drawn(1, 1, 70, 32, 48, 64, gated_normalized());
     for (float& x : problem.inputs.at("k").elements<float>()) x *= factor;
-    EXPECT_EQ(expect_match(problem, {}, 0, gated_normalized()), normalizing_stages());
+    EXPECT_EQ(expect_match(problem, {}, Rounding::usual, gated_normalized()), normalizing_stages());
   }
 }
 
@@ -225,7 +223,7 @@ TEST(GatedNumbersTest, KeysThatAreAlike) {
         correlate(problem, cosine);
         fill(problem.inputs.at("beta"), beta);
         fill(problem.inputs.at("g"), gate);
-        EXPECT_EQ(expect_match(problem, {}, kCorrelated), all_stages());
+        EXPECT_EQ(expect_match(problem, {}, Rounding::amplified), all_stages());
       }
     }
   }
@@ -281,7 +279,7 @@ TEST(GatedNumbersTest, GatesTameKeysThatAreTooLong) {
     for (float& x : problem.inputs.at("k").elements<float>()) x *= 2;
     fill(problem.inputs.at("beta"), 1);
     fill(problem.inputs.at("g"), gate);
-    EXPECT_EQ(expect_match(problem, {}, kCorrelated), all_stages());
+    EXPECT_EQ(expect_match(problem, {}, Rounding::amplified), all_stages());
   }
 }
 
@@ -289,7 +287,8 @@ TEST(GatedNumbersTest, StatesMayBeAbsent) {
   for (const Operator* definition : {&gated(), &gated_normalized()}) {
     Problem problem = drawn(1, 2, 70, 48, 32, 64, *definition);
     problem.inputs.erase("initial_state");
-    EXPECT_EQ(expect_match(problem, {}, 0, *definition), definition == &gated() ? all_stages() : normalizing_stages());
+    EXPECT_EQ(expect_match(problem, {}, Rounding::usual, *definition),
+              definition == &gated() ? all_stages() : normalizing_stages());
     for (const Stage& stage : definition->stages()) {
       SCOPED_TRACE(definition->label() + " " + stage.name);
       if (!why_not(*definition, stage, problem).empty()) continue;  // a GPU before Hopper

@@ -74,8 +74,13 @@ TEST(GradientsInFp32Test, ShapesOfEveryRule) {
   for (const char* rule : kRules) {
     for (const char* form : {"backward", "backward+normalize-keys"}) {
       const Operator definition = with_fp32(rule, form);
-      for (const auto& [L, Dk, Dv] :
-           {std::array<std::int64_t, 3>{1, 64, 64}, {65, 33, 70}, {70, 130, 36}, {2, 256, 5}, {32, 1, 1}}) {
+      for (const auto& [L, Dk, Dv] : {std::array<std::int64_t, 3>{1, 64, 64},
+                                      {65, 33, 70},
+                                      {70, 130, 36},
+                                      {2, 256, 5},
+                                      {32, 1, 1},
+                                      {34, 300, 20},
+                                      {2, 1024, 9}}) {
         SCOPED_TRACE(definition.label() + ", L " + std::to_string(L) + ", Dk " + std::to_string(Dk));
         Problem problem = with_final_state(definition, 2, L, Dk, Dv);
         expect_digits(definition, problem, {.heads_inside = true, .row_padding = 3});

@@ -32,9 +32,8 @@ Problem drawn_kda(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t D
   return drawn(B, H, L, Dk, Dv, C, definition);
 }
 
-/// Runs every stage that supports the problem. @param bf16_tolerance of the bf16 stages where keys are alike, as
-/// kCorrelated of delta_rule; 0: the runner's
-int expect_kda(const Problem& problem, double bf16_tolerance = 0, const Layout& layout = {},
+/// Runs every stage that supports the problem.
+int expect_kda(const Problem& problem, Rounding rounding = Rounding::usual, const Layout& layout = {},
                const Operator& definition = kda_operator()) {
   const Outputs exact = evaluate_reference(definition, problem);
   const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
@@ -43,9 +42,7 @@ int expect_kda(const Problem& problem, double bf16_tolerance = 0, const Layout& 
     if (!why_not(definition, stage, problem, layout).empty()) continue;
     SCOPED_TRACE(stage.name);
     ++ran;
-    const double own = tolerance_of(stage, problem.sizes);
-    expect_close(evaluate(definition, stage, problem, layout), is_bf16(stage) ? rounded : exact,
-                 is_bf16(stage) && bf16_tolerance > 0 ? bf16_tolerance : own);
+    expect_right(definition, stage, problem, is_bf16(stage) ? rounded : exact, rounding, layout);
   }
   return ran;
 }
@@ -98,7 +95,8 @@ TEST(KdaShapesTest, Strides) {
     for (const std::int64_t padding : {0, 3, 8}) {
       SCOPED_TRACE(std::string(heads_inside ? "[B, L, H, D]" : "[B, H, L, D]") + ", padding " +
                    std::to_string(padding));
-      expect_kda(drawn_kda(2, 2, 67, 48, 32, 32), 0, {.heads_inside = heads_inside, .row_padding = padding});
+      expect_kda(drawn_kda(2, 2, 67, 48, 32, 32), Rounding::usual,
+                 {.heads_inside = heads_inside, .row_padding = padding});
     }
   }
 }
@@ -173,7 +171,7 @@ TEST(KdaNumbersTest, GatesOnBothSidesOfEachBound) {
   for (std::size_t i = 0; i < gates.size(); ++i) {
     if (i / kDk < 64) gates[i] = i % kDk == 70 ? -7.0f : i % kDk == 3 ? -2.0f : gates[i];
   }
-  expect_kda(normalized, 0, {}, normalized_kda());
+  expect_kda(normalized, Rounding::usual, {}, normalized_kda());
 }
 
 TEST(KdaNumbersTest, KeysThatAreAlike) {
@@ -186,7 +184,7 @@ TEST(KdaNumbersTest, KeysThatAreAlike) {
         correlate(problem, cosine);
         fill(problem.inputs.at("beta"), beta);
         for (float& g : problem.inputs.at("g").elements<float>()) g *= -gate;
-        expect_kda(problem, kCorrelated);
+        expect_kda(problem, Rounding::amplified);
       }
     }
   }
@@ -236,9 +234,9 @@ TEST(KdaNormalizeKeysTest, KeysOfAnyLength) {
     Problem problem = drawn_kda(1, 1, 70, 32, 48, 64, normalized_kda());
     for (float& x : problem.inputs.at("k").elements<float>()) x *= factor;
     std::fill_n(problem.inputs.at("k").elements<float>().begin() + 17 * 32, 32, 0.0f);
-    expect_kda(problem, 0, {}, normalized_kda());
+    expect_kda(problem, Rounding::usual, {}, normalized_kda());
   }
-  expect_kda(drawn_kda(1, 2, 67, 33, 5, 16, normalized_kda()), 0, {}, normalized_kda());
+  expect_kda(drawn_kda(1, 2, 67, 33, 5, 16, normalized_kda()), Rounding::usual, {}, normalized_kda());
 }
 
 // What dispatch chooses. The sizes come without strides: rows of unknown alignment count as aligned, but bulk copies
@@ -253,7 +251,8 @@ TEST(KdaDispatchTest, TakesWhatTheTensorCoresDoNot) {
   EXPECT_EQ(choice(70, 128, 512), "specialized warps, 32 columns per block");
   EXPECT_EQ(choice(70, 24, 64).find("recurrent_gpu in fp32: "), 0u);
   EXPECT_EQ(choice(70, 144, 64).find("recurrent_gpu in fp32: Dk > 128"), 0u);
-  EXPECT_EQ(choice(70, 257, 64).find("Dk > 256"), 0u);
+  EXPECT_EQ(choice(70, 257, 64).find("wide_keys in fp32: "), 0u);
+  EXPECT_EQ(choice(70, 1025, 64).find("Dk > 1024"), 0u);
 }
 
 #if TUTORIAL_EMULATOR

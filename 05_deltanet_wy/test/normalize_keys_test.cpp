@@ -11,7 +11,7 @@ namespace tutorial {
 namespace {
 
 void expect_match(const Problem& problem, const Layout& layout = {}) {
-  expect_stages_match(problem, layout, 0, normalized_operator());
+  expect_stages_match(problem, layout, Rounding::usual, normalized_operator());
 }
 
 // The stages on tensor cores in front of dispatch say so.

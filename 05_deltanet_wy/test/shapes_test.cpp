@@ -43,10 +43,11 @@ TEST(ShapesTest, MultiplesOf16) {
   }
 }
 
-// As wide as the tensor cores take them; and a key that is too wide for the GPU.
+// As wide as the tensor cores take them; and a key for which only dispatch has room on a GPU.
 TEST(ShapesTest, WideHeads) {
   expect_match(1, 1, 100, 256, 512);
   expect_match(1, 1, 70, 257, 40);
+  expect_match(2, 1, 3, 1024, 9);
 }
 
 // One position, chunks that do not divide L, one chunk, and a chunk longer than L. (Of the GPU's up to 64.)

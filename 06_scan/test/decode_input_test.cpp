@@ -120,8 +120,10 @@ TEST(DecodeInputTest, WhatIsUnsupported) {
   a.B = a.H = a.L = 1;
   a.Dk = a.Dv = 256;
   EXPECT_EQ(decode::dispatch_unsupported<decode::Rule::gla>(a), "");
-  a.Dk = 257;
-  EXPECT_NE(decode::dispatch_unsupported<decode::Rule::gla>(a).find("Dk > 256"), std::string::npos);
+  a.Dk = 1024;
+  EXPECT_EQ(decode::dispatch_unsupported<decode::Rule::gla>(a), "");
+  a.Dk = 1025;
+  EXPECT_NE(decode::dispatch_unsupported<decode::Rule::gla>(a).find("Dk > 1024"), std::string::npos);
   a.Dk = 16;
   a.B = a.H = 1 << 14;
   EXPECT_NE(decode::dispatch_unsupported<decode::Rule::gla>(a).find("the grid"), std::string::npos);

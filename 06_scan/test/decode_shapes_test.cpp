@@ -71,6 +71,22 @@ TEST(DecodeShapesTest, Widths) {
   }
 }
 
+// Keys for which only dispatch and prefill have room; with a prompt if the chapter's dispatch does.
+TEST(DecodeShapesTest, WideKeys) {
+  for (const char* label : kDecodeLabels) {
+    const Operator& definition = decode_operator(label);
+    for (const std::int64_t Dk : {257, 300, 1024}) {
+      for (const std::int64_t P : {0, 2}) {
+        SCOPED_TRACE(std::string(label) + ", Dk " + std::to_string(Dk) + ", P " + std::to_string(P));
+        const Problem problem = drawn_tokens(definition, 1, 2, 3, P, Dk, 12);
+        const bool has_prompt = P == 0 || Dk <= 384 || std::string(label) != "decode --normalized";
+        EXPECT_EQ(why_not(definition, find_stage(definition, "dispatch"), problem).empty(), has_prompt);
+        EXPECT_GE(expect_supporting_stages_match(definition, problem), has_prompt ? 2 : 1);
+      }
+    }
+  }
+}
+
 TEST(DecodeShapesTest, ManyHeads) {
   expect_match(7, 10, 1, 0, 16, 8);
   expect_match(33, 1, 2, 1, 16, 16);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/chapter/chapter.hpp"
+#include "common/chapter/input_rounding.hpp"
 #include "common/chapter/run_operator.hpp"
 #include "common/compare.hpp"
 #include "common/device/error.hpp"
@@ -229,6 +230,40 @@ TEST(Evaluate, StagesInBf16MayHaveTheirOwnReference) {
   EXPECT_EQ(lenient.failure, "");
   EXPECT_EQ(lenient.tolerance, 0.02);
   std::fclose(nowhere);
+}
+
+// A running sum in fp32 whose final state is so many percent of what it should be.
+template <int kPercent>
+void with_state_scaled(const RunningSum<float>& a) {
+  sum_plain(a);
+  for (int i = 0; i < a.B * a.H * a.Dv; ++i) a.final_state[i] *= kPercent / 100.0f;
+}
+
+// The state is what a number and its opposite leave, 1/64 of them: so rounding both moves it 64 times as far as them.
+TEST(Evaluate, ToleranceGrowsWithWhatRoundingTheInputsDoes) {
+  Operator definition = running_sum();
+  Problem problem = make_problem(definition, {.sizes = {{"B", 1}, {"H", 1}, {"L", 2}, {"Dv", 64}}, .seed = 1});
+  for (const char* name : {"initial_state", "lengths"}) problem.inputs.erase(name);
+  problem.inputs.find("g")->second.fill_bytes(0);
+  const auto x = problem.inputs.find("x")->second.elements<float>();
+  for (std::size_t j = 0; j < 64; ++j) {
+    x[j] = 1;
+    x[64 + j] = -1 - 1.0f / 64;
+  }
+  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+    const Outputs found = amplification(definition, problem, dtype);
+    EXPECT_LT(amplified(1, "o", dtype, found), 2);
+    EXPECT_GT(amplified(1, "final_state", dtype, found), 40);
+    EXPECT_LT(amplified(1, "final_state", dtype, found), 120);
+  }
+  const auto tolerance = [](const Sizes&) { return 1e-2; };
+  definition.stage({.name = "near", .run = with_state_scaled<120>, .tolerance = tolerance});
+  definition.stage({.name = "far", .run = with_state_scaled<300>, .tolerance = tolerance});
+  const StageResult near = run_quietly(definition, problem, "near", 1);
+  EXPECT_EQ(near.failure, "");
+  EXPECT_GT(near.tolerance, 0.4);
+  EXPECT_NE(near.note.find("rounding the inputs once more"), std::string::npos) << near.note;
+  EXPECT_NE(run_quietly(definition, problem, "far", 1).failure, "");
 }
 
 TEST(Evaluate, WritingBetweenTheRowsIsFound) {

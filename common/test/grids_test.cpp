@@ -109,7 +109,7 @@ TEST_F(GridsTest, ManyBatchEntries) {
 }
 
 TEST_F(GridsTest, ManyOfBoth) {
-  launch_all(2, 40000);
+  launch_all(2, 33000);
 }
 
 }  // namespace

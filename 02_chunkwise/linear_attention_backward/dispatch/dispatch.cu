@@ -12,11 +12,12 @@
 /// heads.
 /// Unchanged: the products, their precision, and that nothing is stored between the walks.
 /// Fallback: if the tensor-core kernels do not support a width, or rows are not aligned, the operator's `fused`
-/// computes in fp32, on copies of the tensors. For dk and dv it gets these in reversed order.
+/// computes in fp32, on copies of the tensors. For dk and dv it gets these in reversed order. Where it has no room for a
+/// state's columns, which is from 385 rows on, `materialized` computes that gradient.
 ///
 /// Bytes: k, v and do for dq; q, k, v and do for dk and dv, which share them through the second-level cache; each
 /// gradient once. With segments most of q, k, v and do are read once more.
-/// Bound by, Requires: as the kernels that it chooses; in fp32 Dk and Dv up to 384.
+/// Bound by, Requires: as the kernels that it chooses.
 /// Weakness: the walks of dk and dv both compute dS, one of them transposed. The times of a chunk were measured on an
 /// H200.
 
@@ -88,40 +89,6 @@ struct InFp32 {
   }
 };
 
-enum class Kernel { kWarpgroups, kWarps, kFusedInFp32 };
-
-/// What dispatch does with a problem.
-struct Choice {
-  Kernel kernel;
-  LaunchPlan plan;      ///< of the walks; kFusedInFp32 has none
-  std::string note;     ///< the choice in words
-  std::int64_t memory;  ///< bytes beside inputs and outputs
-};
-
-Choice choose(const Bf16BackwardArguments& b) {
-  if (const std::string reason = gradients_unsupported(b); !reason.empty()) {
-    return {Kernel::kFusedInFp32, {}, "fused in fp32: " + reason, std::int64_t(sizeof(float)) * InFp32::elements(b)};
-  }
-  const auto walks = [&](Kernel kernel, const char* name, const LaunchPlan& plan) {
-    const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
-    return Choice{kernel, plan,
-                  std::string(name) + ", " + segments + std::to_string(plan.columns) + " columns per block",
-                  2 * std::int64_t(sizeof(float)) * b.B * b.H * (plan.segments - 1) * b.Dk * b.Dv};
-  };
-  const std::array<Gradient, 3> gradients = gradients_of(b);
-  if (std::any_of(gradients.begin(), gradients.end(),
-                  [](const Gradient& g) { return !warpgroup_mma_unsupported(g.a).empty(); })) {
-    const Extents extents{b.B, b.H, b.L, std::max(b.Dk, b.Dv), b.Dv};
-    return walks(Kernel::kWarps, "mma by warps", estimate::fastest_plan(extents, kWarpClocks));
-  }
-  LaunchPlan best = make_launch_plan(b.L, 64, 1);
-  for (int segments = 2; segments <= std::min(ceil_div(b.L, kChunkLength), multiprocessor_count()); ++segments) {
-    const LaunchPlan plan = make_launch_plan(b.L, 64, segments);
-    if (estimated_time(b, plan) < estimated_time(b, best)) best = plan;
-  }
-  return walks(Kernel::kWarpgroups, "warpgroups", best);
-}
-
 /// to = factor from, or factor from^T, for states of `rows` rows in `from`. Grid (B H, up to 64).
 __global__ void scale_state_kernel(int H, View<const float> from, View<float> to, int rows, int columns, bool transpose,
                                    float factor) {
@@ -167,10 +134,61 @@ std::array<FloatArguments, 3> in_fp32(const Bf16BackwardArguments& b, float* mem
   return all;
 }
 
+/// Whether `fused` computes a gradient, or else `materialized`.
+bool is_fused(const FloatArguments& a) {
+  return fused_unsupported(a).empty();
+}
+
+/// Bytes beside inputs and outputs.
+std::int64_t memory_in_fp32(const Bf16BackwardArguments& b) {
+  std::int64_t states = 0;
+  for (const FloatArguments& a : in_fp32(b, nullptr, false)) {
+    if (!is_fused(a)) states = std::max(states, materialized_memory(a));
+  }
+  return states + std::int64_t(sizeof(float)) * InFp32::elements(b);
+}
+
+enum class Kernel { kWarpgroups, kWarps, kInFp32 };
+
+/// What dispatch does with a problem.
+struct Choice {
+  Kernel kernel;
+  LaunchPlan plan;      ///< of the walks; kInFp32 has none
+  std::string note;     ///< the choice in words
+  std::int64_t memory;  ///< bytes beside inputs and outputs
+};
+
+Choice choose(const Bf16BackwardArguments& b) {
+  if (const std::string reason = gradients_unsupported(b); !reason.empty()) {
+    const std::array<FloatArguments, 3> gradients = in_fp32(b, nullptr, false);
+    const bool all_fused = std::all_of(gradients.begin(), gradients.end(), is_fused);
+    return {
+        Kernel::kInFp32, {}, (all_fused ? "fused in fp32: " : "materialized in fp32: ") + reason, memory_in_fp32(b)};
+  }
+  const auto walks = [&](Kernel kernel, const char* name, const LaunchPlan& plan) {
+    const std::string segments = plan.segments > 1 ? std::to_string(plan.segments) + " segments, " : "";
+    return Choice{kernel, plan,
+                  std::string(name) + ", " + segments + std::to_string(plan.columns) + " columns per block",
+                  2 * std::int64_t(sizeof(float)) * b.B * b.H * (plan.segments - 1) * b.Dk * b.Dv};
+  };
+  const std::array<Gradient, 3> gradients = gradients_of(b);
+  if (std::any_of(gradients.begin(), gradients.end(),
+                  [](const Gradient& g) { return !warpgroup_mma_unsupported(g.a).empty(); })) {
+    const Extents extents{b.B, b.H, b.L, std::max(b.Dk, b.Dv), b.Dv};
+    return walks(Kernel::kWarps, "mma by warps", estimate::fastest_plan(extents, kWarpClocks));
+  }
+  LaunchPlan best = make_launch_plan(b.L, 64, 1);
+  for (int segments = 2; segments <= std::min(ceil_div(b.L, kChunkLength), multiprocessor_count()); ++segments) {
+    const LaunchPlan plan = make_launch_plan(b.L, 64, segments);
+    if (estimated_time(b, plan) < estimated_time(b, best)) best = plan;
+  }
+  return walks(Kernel::kWarpgroups, "warpgroups", best);
+}
+
 void backward_in_fp32(const Bf16BackwardArguments& b) {
   auto* memory = workspace<float>("linear_attention --backward: fp32", std::size_t(InFp32::elements(b)));
   const std::array<FloatArguments, 3> all = in_fp32(b, memory, true);
-  for (const FloatArguments& a : all) fused(a);
+  for (const FloatArguments& a : all) is_fused(a) ? fused(a) : materialized(a);
   const InFp32 copies{b, nullptr};
   convert(b.B, b.H, b.L, b.Dk, all[0].o, b.dq);
   convert(b.B, b.H, b.L, b.Dk, copies.reversed(all[1].o), b.dk);
@@ -189,7 +207,7 @@ void dispatch_backward(const Bf16BackwardArguments& b) {
       return hopper_gradient_walks(b, choice.plan);
     case Kernel::kWarps:
       return gradient_walks(b, choice.plan);
-    case Kernel::kFusedInFp32:
+    case Kernel::kInFp32:
       return backward_in_fp32(b);
   }
 }
@@ -198,9 +216,8 @@ std::string dispatch_backward_unsupported(const Bf16BackwardArguments& b) {
   if (gradients_unsupported(b).empty()) return "";
   if (const std::string reason = convert_unsupported(b.B, b.H, b.L); !reason.empty()) return reason;
   for (const FloatArguments& a : in_fp32(b, nullptr, false)) {
-    if (const std::string reason = fused_unsupported(a); !reason.empty()) {
-      return a.Dk == b.Dk || a.Dk <= 384 ? reason : "Dv > 384: as keys of dq and dk, for which `fused` has no room";
-    }
+    if (is_fused(a)) continue;
+    if (const std::string reason = materialized_unsupported(a); !reason.empty()) return reason;
   }
   return "";
 }

@@ -238,6 +238,7 @@ void dispatch_normalized_backward(const NormalizedBackwardBf16Arguments& n) {
 
 std::string dispatch_normalized_backward_unsupported(const NormalizedBackwardBf16Arguments& n) {
   const Bf16BackwardArguments& a = n.attention;
+  if (a.Dk > 384) return "Dk > 384: more than 12 columns for each lane";
   if (a.B > 65535 || a.H > 65535) return "B or H > 65535: the grid of the walks over states";
   if (std::int64_t(a.B) * a.H * ceil_div(a.L, kPositions) > INT32_MAX) return "B H > 2^31 - 1 chunks of 64: the grid";
   return dispatch_backward_unsupported(walks_of(a, nullptr));

@@ -9,7 +9,7 @@
 /// other one is that of `fused` (dispatch/segmented_walk.cuh). It runs on every GPU, and walks segments of the sequence at the same time if few heads would leave
 /// multiprocessors idle. Problems that neither of them supports are computed in fp32: widths that are no multiple of 16
 /// or too large, and rows that are not aligned. One kernel each copies q, k and v to fp32, and one copies the result
-/// back. In fp32 the choice is between two stages. In `recurrent_gpu` a block walks position after position. In
+/// back. In fp32 the choice is between two stages, and a third one (wide_keys.cu) for Dk > 256. In `recurrent_gpu` a block walks position after position. In
 /// `chunk_gpu` each chunk has its own block for most of the work, and only the states are walked, from chunk to chunk;
 /// this costs two fifths more operations and four launches. `chunk_gpu` is faster if few heads leave multiprocessors
 /// idle and there are many chunks. If the heads fill the GPU, the number of operations matters, and `recurrent_gpu` is
@@ -37,6 +37,7 @@
 #include "05_deltanet_wy/delta_rule/dispatch/segmented_plan.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/segmented_walk.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/specialized_warps.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/wide_keys.hpp"
 #include "05_deltanet_wy/delta_rule/segments.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
@@ -133,9 +134,12 @@ Choice walk_of_warps(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
           segmented_walk_bytes_moved(a, plan)};
 }
 
-/// A kernel in fp32, on copies.
+/// A kernel in fp32, on copies; or `wide_keys`, which takes bf16, where registers have no room for the keys.
 /// @param why no kernel on bf16 supports the problem
 Choice choose_in_fp32(const Bf16Arguments& a, const std::string& why) {
+  if (a.Dk > kWidestInRegisters) {
+    return {[a] { wide_keys(a); }, "wide_keys in fp32: " + why, 0, -1, wide_keys_unsupported(a)};
+  }
   const FloatArguments sizes = in_fp32(a, Fp32Copies(a, nullptr));
   const std::string recurrent_missing = recurrent_gpu_unsupported(sizes), chunks_missing = chunk_gpu_unsupported(sizes);
   const bool is_recurrent = recurrent_missing.empty() && (!chunks_missing.empty() || recurrent_is_faster(sizes));

@@ -19,9 +19,9 @@
 /// Thread mapping: in the copies block (4 rows, h, b), a warp per row.
 /// Bytes: where copies are needed, each of q, k, v, do and the gradients is read and written once more.
 /// Bound by: as the chosen kernel.
-/// Requires: Dk up to 256.
-/// Fallback: fp32, position after position, for Dv above 256, and for widths above 128 on cards whose blocks have 99 KB
-/// of shared memory. A problem with a larger Dk is for `chunkwise`.
+/// Requires: Dk up to 1024.
+/// Fallback: fp32, position after position, for Dk or Dv above 256, and for widths above 128 on cards whose blocks have 99
+/// KB of shared memory.
 /// Weakness: a normalised key that is rounded to bf16 is not exactly of length 1: its length is off by up to 2^-8.
 
 #include "05_deltanet_wy/delta_rule_backward.hpp"

@@ -22,16 +22,18 @@
 /// that are larger than dg where gates are strong.
 /// Shapes: q, k, dq, dk [B, H, L, Dk], v, do, dv [B, H, L, Dv] bf16, any strides; all others fp32. In device memory,
 /// all fp32: the states before the N = ceil(L / 32) chunks [B, H, N, Dk, Dv], the states R of a chunk [B, H, 32, Dk,
-/// Dv], and the parts [tiles, B, H, L, 3 Dk + 1]. In the states Dk is padded to 128 or 256, and Dv to whole tiles.
-/// Thread mapping: in walks_kernel block (tile of Dv, h, b) has 16 warps with four columns each, or 8 if Dk > 128,
-/// whose states take twice the registers. A lane has every 32nd row of its warp's columns. In add_kernel, block (4
+/// Dv], and the parts [tiles, B, H, L, 3 Dk + 1]. In the states Dk is padded to 128 times a power of two, and Dv to
+/// whole tiles.
+/// Thread mapping: in walks_kernel block (tile of Dv, h, b) has 16 warps with four columns each, or 8, 4 or 2 if Dk >
+/// 128, 256 or 512: each time the states take twice the registers. A lane has every 32nd row of its warp's columns. In add_kernel, block (4
 /// positions, h, b) has one warp per position.
 /// Synchronization: one barrier per position and direction. The warps' parts have two places in turn.
-/// Resources: 512 threads with up to 128 registers, or 256 with up to 255; at most 33 KB of shared memory.
+/// Resources: 512 threads with up to 128 registers, or fewer with up to 255; at most 33 KB of shared memory. From Dk = 513
+/// on, the compiler keeps a part of the states in local memory.
 /// Bytes: at Dk = Dv = 128, 128 KB per position for the states of chunks, of which a cache serves some, 4 KB for those
 /// before chunks and 6 KB for the parts.
 /// Bound by: latency. A position waits for its loads, for sums over the lanes, and backwards for its state.
-/// Requires: Dk up to 256.
+/// Requires: Dk up to 1024.
 /// Source: arXiv 2510.26692, equation 1; its adjoint step by step.
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/in_fp32.hpp"
@@ -63,7 +65,7 @@ constexpr int kRows = 4;         // of a block of add_kernel
 
 /// Elements of a column for each lane.
 constexpr int elements_of(int Dk) {
-  return Dk <= 128 ? 4 : 8;
+  return Dk <= 128 ? 4 : Dk <= 256 ? 8 : Dk <= 512 ? 16 : 32;
 }
 /// Warps of a block of walks_kernel: fewer where a lane needs more registers.
 __host__ __device__ constexpr int warps_of(int elements) {
@@ -373,7 +375,19 @@ void backward_in_fp32(const Bf16BackwardArguments& g, const Gates& gates) {
   auto* memory = workspace<unsigned char>("delta_rule --backward: in fp32", std::size_t(backward_in_fp32_memory(g)));
   const Workspace x{reinterpret_cast<float4*>(memory), reinterpret_cast<float4*>(memory + bytes.borders),
                     reinterpret_cast<float*>(memory + bytes.borders + bytes.states)};
-  g.Dk <= 128 ? launch_walks<4>(g, gates, x) : launch_walks<8>(g, gates, x);
+  switch (elements_of(g.Dk)) {
+    case 4:
+      launch_walks<4>(g, gates, x);
+      break;
+    case 8:
+      launch_walks<8>(g, gates, x);
+      break;
+    case 16:
+      launch_walks<16>(g, gates, x);
+      break;
+    default:
+      launch_walks<32>(g, gates, x);
+  }
   end_part("walks");
   launch(add_kernel, {grid_of(g, ceil_div(g.L, kRows)), dim3(32, kRows)}, g, gates, x.parts, tiles_of(g));
   if (g.normalize_keys) normalize_rows_backward({g.B, g.H, g.L}, g.k, read_only(g.dk), g.dk, g.Dk);
@@ -381,7 +395,7 @@ void backward_in_fp32(const Bf16BackwardArguments& g, const Gates& gates) {
 }
 
 std::string backward_in_fp32_unsupported(const Bf16BackwardArguments& g) {
-  if (g.Dk > 256) return "Dk > 256: a lane has no registers for more of a column";
+  if (g.Dk > 1024) return "Dk > 1024: a lane would have more than 32 elements of a column";
   return std::max(g.B, g.H) > 65535 ? "B or H > 65535: the grid" : "";
 }
 

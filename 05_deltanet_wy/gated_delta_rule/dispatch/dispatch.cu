@@ -22,6 +22,7 @@
 #include <string>
 
 #include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/wide_keys.hpp"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/plan.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/segmented_walk.hpp"
@@ -99,6 +100,10 @@ Choice walk_of_warps(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
 
 /// @param why no kernel on bf16 supports the problem
 Choice choose_in_fp32(const Bf16Arguments& a, const std::string& why) {
+  if (a.Dk > delta_rule::kWidestInRegisters) {
+    return {[a] { delta_rule::wide_keys(a, 1, a.g); }, "wide_keys in fp32: " + why, 0, -1,
+            delta_rule::wide_keys_unsupported(a)};
+  }
   const auto run = [a] {
     const Fp32Copies copies(
         a, workspace<float>("gated_delta_rule: q, k, v, o in fp32", std::size_t(Fp32Copies::count(a))));

@@ -14,8 +14,8 @@
 /// Thread mapping: in the copies block (4 rows, h, b), a warp per row.
 /// Bytes: where copies are needed, each of q, k, v, do and the gradients is read and written once more.
 /// Bound by: as the chosen kernel.
-/// Requires: Dk up to 256.
-/// Fallback: delta_rule_backward/dispatch/in_fp32.cu. A problem with a larger Dk is for `chunkwise`.
+/// Requires: Dk up to 1024.
+/// Fallback: delta_rule_backward/dispatch/in_fp32.cu.
 /// Weakness: keys that the copy normalises are rounded to bf16 afterwards. The two kernels normalise in fp32.
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/choice.hpp"

@@ -25,6 +25,7 @@
 #include <string>
 
 #include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
+#include "05_deltanet_wy/delta_rule/dispatch/wide_keys.hpp"
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda/dispatch/segments.hpp"
 #include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"
@@ -135,6 +136,13 @@ struct Choice {
 
 /// @param why no kernel on bf16 supports the problem
 Choice choose_in_fp32(const Bf16Arguments& a, const std::string& why) {
+  if (a.Dk > delta_rule::kWidestInRegisters) {
+    const delta_rule::Bf16Arguments rule{
+        a.B, a.H,          a.L, a.Dk, a.Dv, a.C, a.scale, a.normalize_keys, a.q, a.k, a.v, a.beta, a.initial_state,
+        a.o, a.final_state};
+    return {[a, rule] { delta_rule::wide_keys(rule, a.Dk, a.g); }, "wide_keys in fp32: " + why, 0, -1,
+            delta_rule::wide_keys_unsupported(rule)};
+  }
   const auto run = [a] {
     const Fp32Copies copies(a, workspace<float>("kda: q, k, v, o in fp32", std::size_t(Fp32Copies::count(a))));
     copies.load(a);

@@ -13,8 +13,8 @@
 /// Thread mapping: in the copies block (4 rows, h, b), a warp per row.
 /// Bytes: where copies are needed, each of q, k, v, g, do and the gradients is read and written once more.
 /// Bound by: as the chosen kernel.
-/// Requires: Dk up to 256.
-/// Fallback: delta_rule_backward/dispatch/in_fp32.cu. A problem with a larger Dk is for `chunkwise`.
+/// Requires: Dk up to 1024.
+/// Fallback: delta_rule_backward/dispatch/in_fp32.cu.
 /// Weakness: one narrow column more may cost as much as 15. The choice does not look at the gates: where no chunk has an
 /// anchor, `warpgroups` is no faster than `tensor_core`.
 

@@ -2,8 +2,8 @@
 /// The kernel of `step_in_registers` for every width, alignment and number of heads.
 ///
 /// The tile of a block is 32 columns if that gives every multiprocessor at least 4 blocks. Otherwise it is 8 columns,
-/// which spreads few states over four times as many blocks. A thread has 4 neighbouring columns of every 16th (64th)
-/// row.
+/// which spreads few states over four times as many blocks and leaves room in registers for keys of more than 256 columns. A
+/// thread has 4 neighbouring columns of every 16th (64th) row.
 ///
 /// The small numbers, q, k, v and the gates, are loaded after all loads of the state have been started, and converted
 /// only after the loads of all of them have been started. The new state is on its way to memory before the last
@@ -225,7 +225,12 @@ __global__ void __launch_bounds__(kThreads)
 
 template <Rule kRule, class State>
 auto kernel_for(Tile tile, int Dk) {
-  if (tile == Tile::narrow) return Dk <= 128 ? step_kernel<kRule, State, 2, 2> : step_kernel<kRule, State, 2, 4>;
+  if (tile == Tile::narrow) {
+    return Dk <= 128   ? step_kernel<kRule, State, 2, 2>
+           : Dk <= 256 ? step_kernel<kRule, State, 2, 4>
+           : Dk <= 512 ? step_kernel<kRule, State, 2, 8>
+                       : step_kernel<kRule, State, 2, 16>;
+  }
   return Dk <= 32    ? step_kernel<kRule, State, 8, 2>
          : Dk <= 64  ? step_kernel<kRule, State, 8, 4>
          : Dk <= 128 ? step_kernel<kRule, State, 8, 8>
@@ -254,7 +259,7 @@ void pooled_steps(const Bf16Arguments& a, Tile tile, const View<State>& pool, co
 
 Tile select_tile(const Bf16Arguments& a) {
   const bool many = block_count(a, Tile::wide) >= kBlocksPerMultiprocessor * multiprocessor_count();
-  return many ? Tile::wide : Tile::narrow;
+  return many && a.Dk <= kMaxKeyDimOfWideTile ? Tile::wide : Tile::narrow;
 }
 
 template void planned_step<Rule::simple_gla>(const Bf16Arguments&, Tile);

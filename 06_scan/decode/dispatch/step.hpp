@@ -9,8 +9,8 @@
 
 namespace tutorial::decode {
 
-/// The widest key that it supports.
-inline constexpr int kMaxKeyDim = 256;
+/// The widest key that it supports, and the widest for which a thread has room for its part of a wide tile.
+inline constexpr int kMaxKeyDim = 1024, kMaxKeyDimOfWideTile = 256;
 
 /// Columns of the state per block.
 enum class Tile { narrow = 8, wide = 32 };

@@ -1,0 +1,76 @@
+#include "common/chapter/input_rounding.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/chapter/evaluate.hpp"
+#include "common/random.hpp"
+
+namespace tutorial {
+namespace {
+
+constexpr int kBits = 24;  // that are significant in fp32
+
+/// Those that stages of this type get of what they take in 16 bits, bf16.
+int bits_of(Dtype dtype) {
+  return size_of(dtype) == 2 ? 8 : kBits;
+}
+
+/// x after a step of up to half a unit of its last bit. @param step in (-1, 1)
+float moved(float x, int bits, double step) {
+  if (x == 0 || !std::isfinite(x)) return x;
+  return static_cast<float>(double(x) + std::ldexp(step, std::ilogb(x) - bits));
+}
+
+/// The problem as stages of this type get it, all tensors in fp32.
+Problem rounded(const Operator& definition, const Problem& problem, Dtype dtype) {
+  Problem result;
+  result.sizes = problem.sizes;
+  result.scale = problem.scale;
+  result.parameters = problem.parameters;
+  for (const Input& input : definition.inputs()) {
+    const auto found = problem.inputs.find(input.name);
+    if (found == problem.inputs.end()) continue;
+    const bool in_16_bits = input.dtype == Dtype::fp32 && input.bf16 && size_of(dtype) == 2;
+    result.inputs.emplace(input.name,
+                          in_16_bits ? found->second.to(dtype).to(Dtype::fp32) : found->second.to(input.dtype));
+  }
+  return result;
+}
+
+}  // namespace
+
+Outputs amplification(const Operator& definition, const Problem& problem, Dtype dtype) {
+  constexpr std::uint64_t kDraws = 3;
+  const int bits = bits_of(dtype);
+  const double of_a_product = std::ldexp(0.74, -bits);
+  const Outputs exact = evaluate_reference(definition, rounded(definition, problem, dtype));
+  Outputs result;
+  for (const Output& output : definition.outputs()) {
+    Tensor one(Dtype::fp32, {});
+    one.elements<float>()[0] = 0;
+    result.emplace(amplification_of(output.name, dtype), std::move(one));
+  }
+  for (std::uint64_t draw = 0; draw < kDraws; ++draw) {
+    Problem other = rounded(definition, problem, dtype);
+    for (const Input& input : definition.inputs()) {
+      const auto found = other.inputs.find(input.name);
+      if (found == other.inputs.end() || input.dtype != Dtype::fp32) continue;
+      const Random random(draw, input.name);
+      const auto elements = found->second.elements<float>();
+      for (std::size_t i = 0; i < elements.size(); ++i) {
+        elements[i] = moved(elements[i], input.bf16 ? bits : kBits, 2 * random.uniform(i) - 1);
+      }
+    }
+    const Outputs outputs = evaluate_reference(definition, other);
+    for (const Output& output : definition.outputs()) {
+      const double error = compare(output.name, outputs.at(output.name), exact).error;
+      float& most = result.at(amplification_of(output.name, dtype)).elements<float>()[0];
+      most = std::max(most, float(error / of_a_product));  // not where it is NaN
+    }
+  }
+  return result;
+}
+
+}  // namespace tutorial
