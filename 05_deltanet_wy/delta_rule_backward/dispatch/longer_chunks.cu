@@ -44,6 +44,8 @@
 #include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_pairs.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/segmented_walks.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/segments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
@@ -240,10 +242,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   }
 }
 
-}  // namespace
-
-void longer_chunks_backward(const Bf16BackwardArguments& g) {
-  const Workspace x = start_walks<2>(g, "delta_rule --backward: longer_chunks");
+/// Starts the last kernel.
+void start_gradients_of_pairs(const Bf16BackwardArguments& g, const Workspace& x) {
   const int count = ceil_div(g.L, kPair), all = g.B * g.H * count;
   select_widths(g, [&]<int kDk, int kDv>() {
     LaunchConfig config(unsigned(std::min(all, multiprocessor_count())), unsigned(kBlockThreads),
@@ -252,6 +252,20 @@ void longer_chunks_backward(const Bf16BackwardArguments& g) {
     launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kPair, kDv), Pairs{count, all, g.H});
   });
   end_part("gradients");
+}
+
+}  // namespace
+
+void longer_chunks_backward(const Bf16BackwardArguments& g) {
+  start_gradients_of_pairs(g, start_walks<2>(g, "delta_rule --backward: longer_chunks"));
+}
+
+void segments_backward(const Bf16BackwardArguments& g) {
+  const PreparedTiles prepared = prepare_tiles(forward_of(g), kLeastBeta);
+  end_part("prepare");
+  const Workspace x = workspace_of(g, "delta_rule --backward: longer_chunks", 2);
+  start_segmented_walks<2, false>(g, walk_maps(g, prepared, x), nullptr, nullptr, BackwardSegments::one_wave(g));
+  start_gradients_of_pairs(g, x);
 }
 
 }  // namespace tutorial::delta_rule

@@ -51,12 +51,13 @@
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_pairs.cuh"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/segmented_walks.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/segments.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated_tiles.hpp"
 #include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward/dispatch/forward_arguments.hpp"
-#include "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/device.hpp"
@@ -74,6 +75,9 @@
 
 namespace tutorial::gated_delta_rule {
 namespace {
+
+using namespace delta_rule;  // walks, and pairs of chunks
+using namespace tile;
 
 /// What the last kernel knows of a pair's positions, in shared memory.
 struct Positions {
@@ -502,19 +506,16 @@ std::int64_t factors_memory(const Bf16BackwardArguments& g) {
   return std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * kChunk * 4;
 }
 
-}  // namespace
-
-void warpgroups_backward(const Bf16BackwardArguments& g) {
+/// All kernels.
+void run(const Bf16BackwardArguments& g, const BackwardSegments& cut) {
   auto* factors = workspace<float>("gated_delta_rule --backward: factors", std::size_t(factors_memory(g) / 4));
-  const PreparedTiles prepared = prepare_tiles(forward_of(g), {kLeastBeta, factors});
+  const std::size_t chunks = std::size_t(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk));
+  auto* bounds = cut.count > 1 ? workspace<float>("gated_delta_rule --backward: bounds", chunks) : nullptr;
+  const PreparedTiles prepared =
+      prepare_tiles(forward_of(g), {.least_beta = kLeastBeta, .factors = factors, .bounds = bounds});
   end_part("prepare");
   const Workspace x = workspace_of(g, "gated_delta_rule --backward: warpgroups", 2);
-  const auto start = [&]<class Shape>(Shape) {
-    launch(walks_kernel<Shape, 2>, walk_launch(g, kGatedWalkBytes<Shape>), g, walk_maps(g, prepared, x),
-           prepared.decays, prepared.N);
-  };
-  g.Dk <= 64 ? start(PanelShape<64, kColumns>()) : start(PanelShape<128, kColumns>());
-  end_part("walks");
+  start_segmented_walks<2, true>(g, walk_maps(g, prepared, x), prepared.decays, bounds, cut);
   const int count = ceil_div(g.L, kPair), all = g.B * g.H * count;
   select_widths(g, [&]<int kDk, int kDv>() {
     LaunchConfig config(unsigned(std::min(all, multiprocessor_count())), unsigned(kBlockThreads),
@@ -526,6 +527,16 @@ void warpgroups_backward(const Bf16BackwardArguments& g) {
   end_part("gradients");
 }
 
+}  // namespace
+
+void warpgroups_backward(const Bf16BackwardArguments& g) {
+  run(g, {1, ceil_div(g.L, kChunk)});
+}
+
+void segments_backward(const Bf16BackwardArguments& g) {
+  run(g, BackwardSegments::one_wave(g));
+}
+
 std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
   delta_rule::Bf16BackwardArguments without_gates = g;
   without_gates.normalize_keys = false;  // here the last kernel has all of a key
@@ -534,6 +545,10 @@ std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
 
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
   return prepared_tiles_memory(forward_of(g)) + WorkspaceBytes(g, 2).all() + factors_memory(g);
+}
+
+std::int64_t segments_backward_memory(const Bf16BackwardArguments& g) {
+  return warpgroups_backward_memory(g) + backward_segments_memory(g, BackwardSegments::one_wave(g), true);
 }
 
 std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments& g) {

@@ -1,0 +1,26 @@
+#pragma once
+/// @file
+/// How `--backward` cuts a sequence for its two walks by warpgroups.
+
+#include <cstdint>
+
+#include "05_deltanet_wy/delta_rule_backward.hpp"
+
+namespace tutorial::delta_rule {
+
+/// Segments of a head, which are walked at once.
+struct BackwardSegments {
+  int count = 1;
+  int chunks = 0;  ///< of a segment, an even number; the last one may have fewer
+
+  /// As many segments as give each multiprocessor one block of a walk, but no more than kMost. With one segment
+  /// there is nothing to carry.
+  static BackwardSegments one_wave(const Bf16BackwardArguments&);
+  static constexpr int kMost = 32;  ///< as a warp has lanes
+};
+
+/// Bytes of what each segment does to states, for widths that a walk by warpgroups supports; 0 with one segment.
+/// @param has_gates with one gate per position
+std::int64_t backward_segments_memory(const Bf16BackwardArguments&, const BackwardSegments&, bool has_gates);
+
+}  // namespace tutorial::delta_rule
