@@ -92,7 +92,7 @@ constexpr KernelWithBarriers kKernels[] = {
      80, 16, 130, "", "EMULATOR_DEVICE=rtx4090"},
     // The wait for S is one for products that are done; it is there for the compiler.
     {"gated_delta_rule --backward", "warpgroups",
-     "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroup_walks.cuh", 64, 64, 390, "", "",
+     "05_deltanet_wy/delta_rule_backward/dispatch/segmented_walks.cuh", 64, 64, 390, "", "",
      "rows_empty|wgmma_wait<1>\\(S"},
     // The warp of dg is never a pair behind, and the emulator's copies do not overtake ordinary loads.
     {"gated_delta_rule --backward", "warpgroups", "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroups.cu", 64,

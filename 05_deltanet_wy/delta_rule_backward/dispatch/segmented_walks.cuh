@@ -403,8 +403,8 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
         store_group_state<kDk>(g.dinitial_state.row(b, h, 0) + first, S, g.dinitial_state.stride_l, g.Dk, g.Dv - first);
       }
     } else {
-      const float decay = walk_forwards<Shape, kEvery, kHasGates, kIsMap>(S, chunks, walk, tile, memory, stored, decays,
-                                                                          barriers);
+      const float decay =
+          walk_forwards<Shape, kEvery, kHasGates, kIsMap>(S, chunks, walk, tile, memory, stored, decays, barriers);
       if (walk == Walk::transition) {
         starts.store_transition(a, {b, h, segment, tile}, S);
         if (kHasGates && tile == 0 && threadIdx.x == kWarpgroup) {
@@ -513,7 +513,8 @@ void start_segmented_walks(const Bf16BackwardArguments& g, const WalkMaps& maps,
                                .decays = nullptr,
                                .starts = SegmentMaps<kDk>(a, between),
                                .adjoint_states = nullptr};
-    LaunchConfig config = walk_launch(g, kWalkBytes<Shape> + (kHasGates ? kPipelineDepth * kDecays * sizeof(float) : 0));
+    LaunchConfig config =
+        walk_launch(g, kWalkBytes<Shape> + (kHasGates ? kPipelineDepth * kDecays * sizeof(float) : 0));
     if (cut.count > 1) {
       if (kHasGates) segments.decays = workspace<float>("delta_rule --backward: decays of segments", states);
       segments.adjoint_states =

@@ -4,12 +4,17 @@
 
 #include "common/ceil_div.hpp"
 #include "common/device/device.hpp"
+#include "common/estimate/card.hpp"
 
 namespace tutorial::delta_rule {
 namespace {
 
 constexpr int kChunk = 64, kPair = 2;  // positions of a chunk; chunks from one state that is left to the next
 constexpr int kColumns = 64;
+
+// Clocks of a chunk of both walks, without and with gates, and from one segment to the next; microseconds of two more
+// launches.
+constexpr double kChunkClocks = 1950, kGatedChunkClocks = 2500, kLinkClocks = 1980, kTwoMoreLaunches = 8;
 
 }  // namespace
 
@@ -19,6 +24,22 @@ BackwardSegments BackwardSegments::one_wave(const Bf16BackwardArguments& g) {
   const int most = int(std::clamp<std::int64_t>(multiprocessor_count() / blocks, 1, std::min(pairs, kMost)));
   const int length = ceil_div(pairs, most);
   return {ceil_div(pairs, length), kPair * length};
+}
+
+bool segments_are_faster(const Bf16BackwardArguments& g, bool has_gates) {
+  const BackwardSegments cut = BackwardSegments::one_wave(g);
+  if (cut.count == 1) return false;
+  const estimate::Card card = estimate::card();
+  const auto walk = [&](double chunks) {
+    return card.microseconds(chunks * (has_gates ? kGatedChunkClocks : kChunkClocks));
+  };
+  const std::int64_t tiles = ceil_div(g.Dv, kColumns), of_keys = ceil_div(g.Dk, kColumns);
+  const std::int64_t maps = std::int64_t(g.B) * g.H * ((cut.count - 1) * 2 * tiles + (cut.count - 2) * of_keys);
+  const double walks = walk(cut.chunks) + kTwoMoreLaunches;
+  const double exact =
+      walks + walk(double(card.rounds(maps)) * cut.chunks) + card.microseconds((cut.count - 2) * kLinkClocks);
+  const double from_zeros = walks + walk(1);
+  return (has_gates ? (exact + from_zeros) / 2 : exact) < walk(ceil_div(g.L, kChunk));
 }
 
 std::int64_t backward_segments_memory(const Bf16BackwardArguments& g, const BackwardSegments& segments,

@@ -19,8 +19,12 @@ struct BackwardSegments {
   static constexpr int kMost = 32;  ///< as a warp has lanes
 };
 
-/// Bytes of what each segment does to states, for widths that a walk by warpgroups supports; 0 with one segment.
+/// Whether walks in one_wave() of segments are estimated to take less than walks at once. With gates this depends on
+/// their values, which the host does not know: those that forget and those that do not count alike.
 /// @param has_gates with one gate per position
+bool segments_are_faster(const Bf16BackwardArguments&, bool has_gates);
+
+/// Bytes of what each segment does to states, for widths that a walk by warpgroups supports; 0 with one segment.
 std::int64_t backward_segments_memory(const Bf16BackwardArguments&, const BackwardSegments&, bool has_gates);
 
 }  // namespace tutorial::delta_rule
