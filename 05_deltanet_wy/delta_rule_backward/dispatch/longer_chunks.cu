@@ -132,6 +132,8 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     wgmma_wait<0>(dQ, dK);
     wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // S is no longer needed
     store_gradient<kDk>(tiles().dQ, dQ, g.scale, maps.dq, pair, kGroup);
+    float betas[2];
+    load_betas(betas, g, pair.b, pair.h, pair.first + kRow);
 #pragma unroll
     for (int i = 0; i < kDk / 2; ++i) dK[i] *= minus;
 
@@ -159,7 +161,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       wgmma_commit();
       wgmma_wait<0>(scores, dK);
       if (other == kGroup) {
-        store_beta_gradient(g, pair.b, pair.h, pair.first + kRow, scores);
+        store_beta_gradient(g, pair.b, pair.h, pair.first + kRow, scores, betas);
         round_scores<Mask::kStrictlyLower>(y, scores, minus);
       } else {
         round_scores<Mask::kAll>(y, scores, minus);
@@ -226,12 +228,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         load_panels(tile, map, full, {.position = row, .head = pair.h, .batch = pair.b});
       };
       const int state = pair.first / kPair * kDv;
-      load(kS, tiles.S, maps.S, state);
+      // In the order in which the places are released, so that no copy waits for a place that others do not need.
       load(kDO, tiles.dO, maps.d_o, pair.first);
-      load(kV, tiles.V, maps.v_new, pair.first);
-      load(kK, tiles.K, maps.k, pair.first);
-      load(kDV, tiles.dV, maps.dv, pair.first);
       load(kQ, tiles.Q, maps.q, pair.first);
+      load(kS, tiles.S, maps.S, state);
+      load(kDV, tiles.dV, maps.dv, pair.first);
+      load(kK, tiles.K, maps.k, pair.first);
+      load(kV, tiles.V, maps.v_new, pair.first);
       load(kDS, tiles.dS, maps.dS, state);
       ring.advance();
     }

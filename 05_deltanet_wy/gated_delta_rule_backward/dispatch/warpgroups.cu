@@ -294,6 +294,8 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
         at.from_start(kPair - 1) * product_of_states<kDk, kDv>(tiles().S, tiles().dS, int(threadIdx.x) - kWarpgroup);
     wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // S is no longer needed
     store_gradient<kDk>(tiles().dQ, dQ, g.scale, maps.dq, pair, group, fresh_lane());
+    float betas[2];
+    load_betas(betas, g, pair.b, pair.h, pair.first + own_row);
 #pragma unroll
     for (int row = 0; row < 2; ++row) decays[row] *= minus * at.factors[own_row + wgmma_row(2 * row)];
     scale_rows(dK, decays);
@@ -315,8 +317,8 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const int p = own_row + wgmma_row(2 * row), t = pair.first + p;
-      if (lane_index() % 4 != 0 || t >= g.L) continue;
-      const float beta = fmaxf(load_global(g.beta.row(pair.b, pair.h, t)), kLeastBeta);
+      if (lane_index() / 8 != lane_index() % 4 || t >= g.L) continue;  // the lanes with the betas
+      const float beta = fmaxf(betas[row], kLeastBeta);
       store_global(g.dbeta.row(pair.b, pair.h, t), diagonal[row] / (at.factors[p] * beta * beta));
     }
     multiply_rows<kDk>(products, dK, tiles().K, own_row);
@@ -486,12 +488,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         load_panels(tile, map, full, {.position = row, .head = pair.h, .batch = pair.b});
       };
       const int state = pair.first / kPair * kDv;
+      // In the order in which the places are released; of those that are released at once, what is needed first comes first.
       load(kS, tiles.S, maps.S, state);
       load(kDO, tiles.dO, maps.d_o, pair.first);
-      load(kQ, tiles.Q, maps.q, pair.first);
-      load(kDV, tiles.dV, maps.dv, pair.first);
       load(kV, tiles.V, maps.v_new, pair.first);
+      load(kDV, tiles.dV, maps.dv, pair.first);
       load(kK, tiles.K, maps.k, pair.first);
+      load(kQ, tiles.Q, maps.q, pair.first);
       load(kDS, tiles.dS, maps.dS, state);
       ring.advance();
     }

@@ -305,12 +305,12 @@ __device__ __forceinline__ void add_up_terms(const ChunkGradientTiles<kDv>& tile
 }
 
 /// dq, dk, dg and dbeta of a chunk that has one anchor, after start_loads(). Called by the block's warpgroup.
-/// @param decays -D of the chunk
+/// @param minus_D -D of the lane's two columns
 template <int kDv>
 __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArguments& g,
                                                       const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums,
                                                       const ChunkGradientMaps& maps, const ChunkOfBlock& at,
-                                                      const float* decays) {
+                                                      float2 minus_D) {
   const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), t = at.n * kChunk;
   const TileOrigin part{.column = at.first, .position = t, .head = at.h, .batch = at.b};
   ProductSums of;
@@ -318,6 +318,8 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   float own[2];  // y_t
   {
     WarpgroupScores of_queries, of_keys;
+    float betas[2];
+    if (at.first == 0) load_betas(betas, g, at.b, at.h, t);
     sums.values_full.wait(0);
     wgmma_fence(of.A, of.C, of_queries, of_keys);
     start_scores(of_queries, tiles.dO, tiles.v_new);
@@ -328,7 +330,7 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
     sums.keys_full.wait(0);
     multiply_states(tiles, sums);
     wgmma_wait<0>(of.A, of.C, of_queries, of_keys);
-    if (at.first == 0) store_beta_gradient(g, at.b, at.h, t, of_keys);
+    if (at.first == 0) store_beta_gradient(g, at.b, at.h, t, of_keys, betas);
     diagonal_of(own, of_queries);
     round_earlier(y, of_queries, g.scale);
     round_earlier(z, of_keys, -1);
@@ -352,11 +354,6 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   start_pairs(of.C, z, tiles.K_end);
   start_product_with_state<kColumns, kDv>(of.writes, k_along_rows(tiles.v_new), tiles.dS, false);
   start_transposed_pairs(of.pairs, tiles.Y, tiles.Q, false);
-  float2 growth{1, 1};  // 1 / D of the lane's two columns
-  if (const int d = at.first + int(lane_index()) * 2; d < g.Dk) {
-    const float2 minus_D = load_for_update(reinterpret_cast<const float2*>(decays + d));
-    growth = {-1 / minus_D.x, -1 / minus_D.y};
-  }
   sums.gates_full.wait(0);
   add_up_gates(tiles, sums, warp);
   fence_async_proxy();
@@ -374,7 +371,7 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
     store_tile(maps.dq, tiles.Q.data, part);
     store_tile(maps.dk, tiles.K.data, part);
   }
-  add_up_terms(tiles, sums, warp, growth);
+  add_up_terms(tiles, sums, warp, {-1 / minus_D.x, -1 / minus_D.y});
   fence_async_proxy();
   __syncthreads();
   if (threadIdx.x > 0) return;

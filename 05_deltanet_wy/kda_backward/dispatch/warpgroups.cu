@@ -85,11 +85,18 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
     sums.values_full.init(1), sums.keys_full.init(1), sums.gates_full.init(1);
     fence_barrier_init();
   }
+  // The decays of the lane's two columns, now: if they were loaded where they are needed, that would be another trip to
+  // memory.
+  const auto early = [&](int d) {
+    return __uint_as_float(load_early(reinterpret_cast<const std::uint32_t*>(decays + min(d, g.Dk - 1))));
+  };
+  const int d = at.first + int(lane_index()) * 2;
+  const float2 minus_D{early(d), early(d + 1)};
   if (!(load_for_update(decays) < 0)) return;
   wait_for_previous_kernel();
   __syncthreads();
   if (threadIdx.x == 0 || threadIdx.x == 32) start_loads(tiles, sums, maps, at, state_rows(g.Dv));
-  gradients_with_anchor(g, tiles, sums, maps, at, decays);
+  gradients_with_anchor(g, tiles, sums, maps, at, minus_D);
 }
 
 }  // namespace
