@@ -473,7 +473,14 @@ void add_kda_backward_stages(Operator& definition) {
                 .run = warpgroups_backward,
                 .idea = "products of warpgroups and bulk copies, with one anchor for a chunk's gradients",
                 .unsupported = warpgroups_backward_unsupported,
-                .memory = warpgroups_backward_memory});
+                .memory = warpgroups_backward_memory})
+      .variant({.name = "segments",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = segments_backward,
+                .idea = "both walks in segments, from zeros a bit earlier, or from states that two kernels compute",
+                .unsupported = warpgroups_backward_unsupported,
+                .memory = segments_backward_memory});
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ std::int64_t longer_chunks_backward_memory(const Bf16BackwardArguments& g) {
 }
 
 std::int64_t segments_backward_memory(const Bf16BackwardArguments& g) {
-  return longer_chunks_backward_memory(g) + backward_segments_memory(g, BackwardSegments::one_wave(g), false);
+  return longer_chunks_backward_memory(g) + backward_segments_memory(g, BackwardSegments::one_wave(g), 0);
 }
 
 // Bytes that move.

@@ -15,89 +15,16 @@
 /// and the like cannot begin with -V^T or dO^T P as their sums, because these are not decayed: so they are added
 /// afterwards. Where a product goes into a state decayed, but leaves the walk as it is, the decayed numbers are rounded
 /// once more, from fp32. A whole warp loads decays, one chunk ahead of the bulk copies.
-///
-/// A segment turns S into G S + Psi S + H, with the product of its gates G (gated_delta_rule/dispatch/segments.cu). The
-/// adjoint of that is all that the walk from the end needs to know of a segment: it turns dS into G dS + Psi^T dS + dH.
-/// dH is what that walk makes of zeros. So one Psi serves both, transposed:
-///
-///     segment          0                    1                      2                    3
-///     maps        S_0, V -> H_0      V -> H_1, -K -> Psi_1   V -> H_2, -K -> Psi_2                       at once
-///                                    dO -> dH_1              dO -> dH_2            dS_L, dO -> dH_3
-///     carries              H_0 -----> + Psi_1 . + H_1 ------> + Psi_2 . + H_2       from segment to segment
-///                         . + Psi_1^T . + dH_1 <----- . + Psi_2^T . + dH_2 <----- dH_3
-///     walks       both               both                   both                  both                   at once
-///
-/// A map is such a walk, too, of which only the last state is kept. Where gates leave nothing of a state, a segment
-/// starts from zeros a few chunks earlier, and needs no map before it (chunk/zero_starts.cuh). Each block finds out from
-/// the bounds of chunks. The norm of a transposed matrix is that of the matrix, so they are bounds for both walks.
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
-#include "05_deltanet_wy/chunk/segment_maps.cuh"
-#include "05_deltanet_wy/chunk/zero_starts.cuh"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/segments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/walk_decays.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/walk_segments.cuh"
 #include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
 
 namespace tutorial::delta_rule {
 namespace {
-
-/// What a block walks for.
-enum class Walk { forwards, backwards, transition };
-
-/// The chunks of a walk: number 0 and those after it leave something behind, those before it are a warm-up.
-struct WalkedChunks {
-  int first, step;     ///< chunk 0, and the distance to the next one
-  int warm_up, count;  ///< chunks before number 0, and from there on
-
-  __device__ __forceinline__ int operator[](int i) const { return first + step * i; }
-  __device__ __forceinline__ int begin() const { return -warm_up; }
-};
-
-/// The segments, and what passes from one to the next. A walk counts segments in its own order. That of the walk from
-/// the end is reversed.
-template <int kDk>
-struct WalkSegments {
-  int count, chunks, N;     ///< of a head; of a segment; of a head
-  const float* bounds;      ///< of chunks [B, H, N]; null without gates
-  float* decays;            ///< G [B, H, count - 1]
-  SegmentMaps<kDk> starts;  ///< H and Psi, later what segments start from
-  float4* adjoint_states;   ///< dH, in the place of H
-
-  __device__ __forceinline__ SegmentMaps<kDk> starts_of(bool is_reversed) const {
-    SegmentMaps<kDk> of = starts;
-    if (is_reversed) of.states = adjoint_states;
-    return of;
-  }
-  /// The number in the other walk.
-  __device__ __forceinline__ int opposite(int segment) const { return count - 1 - segment; }
-  /// How many chunks before a segment its walk may start from zeros. 0: with the segment.
-  __device__ __forceinline__ int warm_up(int head, int segment, bool is_reversed) const {
-    if (bounds == nullptr) return 0;
-    const float* of_head = bounds + std::int64_t(head) * N;
-    const int begin = is_reversed ? N - min((opposite(segment) + 1) * chunks, N) : segment * chunks;
-    return warm_up_of(begin, [&](int n) { return load_for_update(of_head + (is_reversed ? N - 1 - n : n)); });
-  }
-  /// Whether a segment needs the state that the one before it leaves.
-  __device__ __forceinline__ bool needs_past(int head, int segment, bool is_reversed) const {
-    return segment > 0 && segment < count && warm_up(head, segment, is_reversed) == 0;
-  }
-  /// Whether anyone needs what a segment does to a state: its H, or its Psi.
-  __device__ __forceinline__ bool is_map_needed(Walk walk, int head, int segment) const {
-    const auto passes_on = [&](int segment, bool is_reversed) {
-      return needs_past(head, segment, is_reversed) && needs_past(head, segment + 1, is_reversed);
-    };
-    if (walk == Walk::transition) return passes_on(segment, false) || passes_on(opposite(segment), true);
-    return needs_past(head, segment + 1, walk == Walk::backwards);
-  }
-  /// The chunks of a segment.
-  __device__ __forceinline__ WalkedChunks chunks_of(int segment, bool is_reversed) const {
-    const int begin = (is_reversed ? opposite(segment) : segment) * chunks, end = min(begin + chunks, N);
-    return {is_reversed ? end - 1 : begin, is_reversed ? -1 : 1, 0, end - begin};
-  }
-};
 
 /// Whether a walk leaves its state around chunk n: that before chunks 0, kEvery, ..., or that after chunks kEvery - 1,
 /// 2 kEvery - 1, ... and the last one.
@@ -106,26 +33,13 @@ __device__ __forceinline__ bool leaves_state(int n, int N, bool is_reversed) {
   return is_reversed ? n % kEvery == kEvery - 1 || n == N - 1 : n % kEvery == 0;
 }
 
-/// A warp has read its part of V or dO, which may then be filled again. Called by all lanes.
-__device__ __forceinline__ void end_reads() {
-  fence_async_proxy();
-  __syncwarp();
-}
-
-/// S = factor S.
-template <int kSums>
-__device__ __forceinline__ void multiply(float (&S)[kSums], float factor) {
-#pragma unroll
-  for (float& element : S) element *= factor;
-}
-
 /// The walk from the beginning, by a warpgroup.
 /// @tparam kIsMap whether only the last state counts
 /// @param walk Walk::transition: the values are the columns of -K, with which Psi is computed, and the decays before
 /// @param all_decays those of the chunks in shared memory; null without gates
 /// @return the product of the decays of all chunks
 template <class Shape, int kEvery, bool kHasGates, bool kIsMap>
-__device__ __forceinline__ float walk_forwards(WarpgroupState<Shape::kDk>& S, const WalkedChunks& chunks, Walk walk,
+__device__ __forceinline__ float walk_forwards(WarpgroupState<Shape::kDk>& S, const ChunksOfWalk& chunks, Walk walk,
                                                int tile, unsigned char* memory, const StoredTiles<Shape>& stored,
                                                const float* all_decays, WalkBarriers& barriers) {
   const bool is_transition = kIsMap && walk == Walk::transition;
@@ -210,7 +124,7 @@ __device__ __forceinline__ float walk_forwards(WarpgroupState<Shape::kDk>& S, co
 /// The walk from the end, by a warpgroup. Its state is dS / scale.
 /// @param scale multiplies dV on its way out
 template <class Shape, int kEvery, bool kHasGates, bool kIsMap>
-__device__ __forceinline__ void walk_backwards(WarpgroupState<Shape::kDk>& S, const WalkedChunks& chunks, int N,
+__device__ __forceinline__ void walk_backwards(WarpgroupState<Shape::kDk>& S, const ChunksOfWalk& chunks, int N,
                                                float scale, unsigned char* memory, const StoredTiles<Shape>& stored,
                                                const float* all_decays, WalkBarriers& barriers) {
   RoundedState<Shape::kDk> s;
@@ -308,7 +222,7 @@ __device__ __forceinline__ void load_walk_chunk(const WalkTiles<Shape>& to, cons
 /// What the thread does that stores the states of a walk. @param tile,tiles the block's number among those of its head
 template <int kEvery, class Shape>
 __device__ __forceinline__ void store_states(const TensorMap& map, const StoredTiles<Shape>& stored,
-                                             WalkBarriers& barriers, const WalkedChunks& chunks, int N, int tile,
+                                             WalkBarriers& barriers, const ChunksOfWalk& chunks, int N, int tile,
                                              int tiles, bool is_reversed) {
   const int h = int(blockIdx.y), b = int(blockIdx.z);
   auto ring = Ring<1>::consumer();
@@ -327,22 +241,6 @@ __device__ __forceinline__ void store_states(const TensorMap& map, const StoredT
   }
 }
 
-/// What the thread does that stores v_new or dV.
-template <class Shape>
-__device__ __forceinline__ void store_rows(const TensorMap& map, const StoredTiles<Shape>& stored,
-                                           WalkBarriers& barriers, const WalkedChunks& chunks, int first) {
-  const int h = int(blockIdx.y), b = int(blockIdx.z);
-  auto ring = Ring<1>::consumer();
-  for (int i = 0; i < chunks.count; ++i) {
-    ring.wait(barriers.rows_full);
-    store_tile(map, stored.rows.data, {.column = first, .position = chunks[i] * kChunk, .head = h, .batch = b});
-    commit_stores();
-    wait_stores_read<0>();
-    barriers.rows_empty[0].arrive();
-    ring.advance();
-  }
-}
-
 /// May start early: what it does before it loads does not depend on the kernel before.
 /// Grid (for each segment: tiles of 64 columns of Dv for each walk, and of Dk if kIsMap, H, B).
 /// @tparam kIsMap whether the block computes what its segment does to a state, if anyone needs it
@@ -350,27 +248,11 @@ template <class Shape, int kEvery, bool kHasGates, bool kIsMap>
 __global__ void __launch_bounds__(kWalkThreads, 1)
     segmented_walks_kernel(Bf16BackwardArguments g, const __grid_constant__ WalkMaps maps, const float* all_decays,
                            WalkSegments<Shape::kDk> segments) {
-  constexpr int kDk = Shape::kDk;
   let_next_kernel_start();
   __shared__ WalkBarriers barriers;
-  const int b = int(blockIdx.z), h = int(blockIdx.y), head = b * g.H + h, tiles = segments.starts.tiles;
-  const int of_segment = 2 * tiles + (kIsMap ? kDk / kColumns : 0), number = int(blockIdx.x) % of_segment;
-  const Walk walk = number < tiles ? Walk::forwards : number < 2 * tiles ? Walk::backwards : Walk::transition;
-  const bool is_reversed = walk == Walk::backwards;
-  const int tile = number - int(walk) * tiles, first = tile * kColumns, in_sequence = int(blockIdx.x) / of_segment;
-  const int segment = is_reversed ? segments.opposite(in_sequence) : in_sequence;
-  WalkedChunks chunks = segments.chunks_of(segment, is_reversed);
-  if (segments.count > 1) {
-    wait_for_previous_kernel();  // bounds, and what segments start from
-    if (kIsMap && !segments.is_map_needed(walk, head, segment)) return;
-    if (walk != Walk::transition) chunks.warm_up = segments.warm_up(head, segment, is_reversed);
-  }
-  const bool needs_past = !kIsMap && segment > 0 && chunks.warm_up == 0;
-  if (kIsMap) {
-    chunks.first += chunks.step * chunks.count;
-    chunks.warm_up += chunks.count;
-    chunks.count = 0;
-  }
+  const BlockOfWalk<Shape::kDk, kIsMap> at(segments, g.H);
+  if (!at.is_needed) return;
+  const ChunksOfWalk& chunks = at.chunks;
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const StoredTiles<Shape> stored(memory + kPipelineDepth * WalkTiles<Shape>::kBytes);
   auto* decays = reinterpret_cast<float*>(memory + kWalkBytes<Shape>);
@@ -384,35 +266,19 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
   __syncthreads();
 
   if (threadIdx.x >= kWarpgroup) {
-    Bf16Arguments a{};  // the maps know a segment by its head
-    a.H = g.H;
-    const SegmentMaps<kDk> starts = segments.starts_of(is_reversed);
-    WarpgroupState<kDk> S = {};
-    if (needs_past) {
-      starts.load_start(S, a, {b, h, segment, tile});
-    } else if (segment == 0 && walk != Walk::transition) {
-      const View<const float> from = is_reversed ? g.dfinal_state : g.initial_state;
-      load_group_state<kDk>(S, from.data ? from.row(b, h, 0) + first : nullptr, from.stride_l, g.Dk, g.Dv - first);
-    }
-    if (is_reversed) {
-      if (segment == 0) multiply(S, 1 / g.scale);
+    WarpgroupState<Shape::kDk> S;
+    at.load_state(S, g, segments);
+    if (at.is_reversed) {
       walk_backwards<Shape, kEvery, kHasGates, kIsMap>(S, chunks, segments.N, g.scale, memory, stored, decays,
                                                        barriers);
-      if (!kIsMap && in_sequence == 0 && g.dinitial_state.data) {
-        multiply(S, g.scale);
-        store_group_state<kDk>(g.dinitial_state.row(b, h, 0) + first, S, g.dinitial_state.stride_l, g.Dk, g.Dv - first);
-      }
     } else {
-      const float decay =
-          walk_forwards<Shape, kEvery, kHasGates, kIsMap>(S, chunks, walk, tile, memory, stored, decays, barriers);
-      if (walk == Walk::transition) {
-        starts.store_transition(a, {b, h, segment, tile}, S);
-        if (kHasGates && tile == 0 && threadIdx.x == kWarpgroup) {
-          store_global(segments.decays + std::int64_t(head) * (segments.count - 1) + segment, decay);
-        }
+      const float decay = walk_forwards<Shape, kEvery, kHasGates, kIsMap>(S, chunks, at.walk, at.tile, memory, stored,
+                                                                          decays, barriers);
+      if (kIsMap && kHasGates && at.walk == Walk::transition && at.tile == 0 && threadIdx.x == kWarpgroup) {
+        store_global(segments.decays + std::int64_t(at.head) * (segments.count - 1) + at.segment, decay);
       }
     }
-    if (kIsMap && walk != Walk::transition) starts.store_state(a, {b, h, segment, tile}, S);
+    at.store_state(S, g, segments);
     return;
   }
   if (threadIdx.x < (kHasGates ? 32 : 1)) {
@@ -424,14 +290,14 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
         ring.wait(barriers.empty);
         if (threadIdx.x == 0) {
           load_walk_chunk(WalkTiles<Shape>(memory + ring.stage() * WalkTiles<Shape>::kBytes), maps, full, chunks[i],
-                          first, walk);
+                          at.first, at.walk);
         }
         load_decays(full);
         ring.advance();
       }
     };
     if constexpr (kHasGates) {
-      WalkDecays next(all_decays + std::int64_t(head) * segments.N * kDecays, chunks[chunks.begin()], chunks.step,
+      WalkDecays next(all_decays + std::int64_t(at.head) * segments.N * kDecays, chunks[chunks.begin()], chunks.step,
                       segments.N);
       load_chunks([&](Barrier& full) {
         next.store(decays + ring.stage() * kDecays);
@@ -442,56 +308,11 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
       load_chunks([](Barrier&) {});
     }
   } else if (threadIdx.x == 32) {
-    store_states<kEvery>(is_reversed ? maps.dS : maps.S, stored, barriers, chunks, segments.N, tile, tiles,
-                         is_reversed);
+    store_states<kEvery>(at.is_reversed ? maps.dS : maps.S, stored, barriers, chunks, segments.N, at.tile,
+                         segments.starts.tiles, at.is_reversed);
   } else if (threadIdx.x == 64) {
-    store_rows(is_reversed ? maps.dv : maps.v_new, stored, barriers, chunks, first);
+    store_rows(at.is_reversed ? maps.dv : maps.v_new, stored, barriers, chunks, at.first);
   }
-}
-
-/// What is left of a state after a segment, beside Psi S + H, and which segments need their past.
-template <int kDk>
-class KeptInSegments {
- public:
-  __device__ __forceinline__ KeptInSegments(const WalkSegments<kDk>& segments, bool is_reversed)
-      : segments_(segments), is_reversed_(is_reversed) {}
-
-  __device__ __forceinline__ bool begin(int head) {
-    decays_ = segments_.decays + std::int64_t(head) * (segments_.count - 1);
-    needy_ = __ballot_sync(kAllLanes, segments_.needs_past(head, int(lane_index()), is_reversed_));
-    return needy_ != 0;
-  }
-  __device__ __forceinline__ bool needs_past(int segment) const { return needy_ >> segment & 1; }
-  __device__ __forceinline__ void load(int segment) {
-    if (segments_.bounds == nullptr || !needs_past(segment)) return;
-    decay_ = load_for_update(decays_ + (is_reversed_ ? segments_.opposite(segment) : segment));
-  }
-  template <int kSums>
-  __device__ __forceinline__ void add(float (&S)[kSums], const float (&H)[kSums]) const {
-#pragma unroll
-    for (int i = 0; i < kSums; ++i) S[i] = decay_ * S[i] + H[i];
-  }
-
- private:
-  const WalkSegments<kDk>& segments_;
-  const bool is_reversed_;
-  const float* decays_ = nullptr;
-  unsigned needy_ = 0;  // a bit for each segment
-  float decay_ = 1;
-};
-
-/// Starts early. Grid (tiles of 64 columns of Dv for each walk, H, B).
-template <class Shape>
-__global__ void __launch_bounds__(kCarryThreads, 1)
-    carry_both_ways_kernel(Bf16Arguments a, const __grid_constant__ TensorMap transitions,
-                           const __grid_constant__ WalkSegments<Shape::kDk> segments) {
-  let_next_kernel_start();
-  const int tiles = segments.starts.tiles;
-  const bool is_reversed = int(blockIdx.x) >= tiles;
-  KeptInSegments<Shape::kDk> kept(segments, is_reversed);
-  const SegmentMaps<Shape::kDk> maps = segments.starts_of(is_reversed);
-  is_reversed ? carry_columns<Shape, true>(a, transitions, maps, kept, int(blockIdx.x) - tiles)
-              : carry_columns<Shape, false>(a, transitions, maps, kept, int(blockIdx.x));
 }
 
 /// Starts both walks, behind the kernels for what segments start from if there are several.
@@ -503,33 +324,14 @@ void start_segmented_walks(const Bf16BackwardArguments& g, const WalkMaps& maps,
                            const float* bounds, const BackwardSegments& cut) {
   const auto start = [&]<class Shape>(Shape) {
     constexpr int kDk = Shape::kDk;
-    const Bf16Arguments a = forward_of(g);
-    const int tiles = ceil_div(g.Dv, kColumns), between = cut.count - 1;
-    const std::size_t heads = std::size_t(g.B) * std::size_t(g.H), states = heads * std::size_t(between);
-    WalkSegments<kDk> segments{.count = cut.count,
-                               .chunks = cut.chunks,
-                               .N = ceil_div(g.L, kChunk),
-                               .bounds = bounds,
-                               .decays = nullptr,
-                               .starts = SegmentMaps<kDk>(a, between),
-                               .adjoint_states = nullptr};
+    WalkSegments<kDk> segments = walk_segments<kDk>(g, cut, bounds);
     LaunchConfig config =
         walk_launch(g, kWalkBytes<Shape> + (kHasGates ? kPipelineDepth * kDecays * sizeof(float) : 0));
-    if (cut.count > 1) {
-      if (kHasGates) segments.decays = workspace<float>("delta_rule --backward: decays of segments", states);
-      segments.adjoint_states =
-          workspace<float4>("delta_rule --backward: segments from the end",
-                            states * std::size_t(tiles * segments.starts.kStateBytes) / sizeof(float4));
-      config.starts_early = true;
-      config.grid.x = unsigned(cut.count * (2 * tiles + kDk / kColumns));
-      launch(segmented_walks_kernel<Shape, kEvery, kHasGates, true>, config, g, maps, all_decays, segments);
-      LaunchConfig carry(dim3(unsigned(2 * tiles), unsigned(g.H), unsigned(g.B)), kCarryThreads,
-                         kTransitions * std::size_t(segments.starts.kTransitionBytes));
-      carry.starts_early = true;
-      launch(carry_both_ways_kernel<Shape>, carry, a, segments.starts.transition_map(a), segments);
-      end_part("segments");
-    }
-    config.grid.x = unsigned(cut.count * 2 * tiles);
+    start_maps<Shape, KeptWithOneGate<kDk>>(g, segments, kHasGates, config, [&](const LaunchConfig& of_maps) {
+      launch(segmented_walks_kernel<Shape, kEvery, kHasGates, true>, of_maps, g, maps, all_decays, segments);
+    });
+    if (cut.count > 1) config.starts_early = true;
+    config.grid.x *= unsigned(cut.count);
     launch(segmented_walks_kernel<Shape, kEvery, kHasGates, false>, config, g, maps, all_decays, segments);
   };
   g.Dk <= 64 ? start(PanelShape<64, kColumns>()) : start(PanelShape<128, kColumns>());

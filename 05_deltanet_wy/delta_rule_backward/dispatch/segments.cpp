@@ -42,13 +42,12 @@ bool segments_are_faster(const Bf16BackwardArguments& g, bool has_gates) {
   return (has_gates ? (exact + from_zeros) / 2 : exact) < walk(ceil_div(g.L, kChunk));
 }
 
-std::int64_t backward_segments_memory(const Bf16BackwardArguments& g, const BackwardSegments& segments,
-                                      bool has_gates) {
+std::int64_t backward_segments_memory(const Bf16BackwardArguments& g, const BackwardSegments& segments, int rates) {
   if (segments.count == 1) return 0;
   const std::int64_t heads = std::int64_t(g.B) * g.H, Dk = g.Dk <= 64 ? 64 : 128;
   const std::int64_t states = 2 * 4 * Dk * ceil_div(g.Dv, kColumns) * kColumns, transition = 2 * Dk * Dk;
-  const std::int64_t of_segment = states + transition + (has_gates ? 4 : 0);
-  return heads * ((segments.count - 1) * of_segment + (has_gates ? 4 * ceil_div(g.L, kChunk) : 0));
+  const std::int64_t of_segment = states + transition + 4 * rates;
+  return heads * ((segments.count - 1) * of_segment + (rates > 0 ? 4 * ceil_div(g.L, kChunk) : 0));
 }
 
 }  // namespace tutorial::delta_rule

@@ -25,6 +25,7 @@ struct BackwardSegments {
 bool segments_are_faster(const Bf16BackwardArguments&, bool has_gates);
 
 /// Bytes of what each segment does to states, for widths that a walk by warpgroups supports; 0 with one segment.
-std::int64_t backward_segments_memory(const Bf16BackwardArguments&, const BackwardSegments&, bool has_gates);
+/// @param rates decays of a segment: 0, 1, or 64 or 128 with a gate per row
+std::int64_t backward_segments_memory(const Bf16BackwardArguments&, const BackwardSegments&, int rates);
 
 }  // namespace tutorial::delta_rule

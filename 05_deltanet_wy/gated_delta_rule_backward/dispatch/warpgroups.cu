@@ -551,7 +551,7 @@ std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
 }
 
 std::int64_t segments_backward_memory(const Bf16BackwardArguments& g) {
-  return warpgroups_backward_memory(g) + backward_segments_memory(g, BackwardSegments::one_wave(g), true);
+  return warpgroups_backward_memory(g) + backward_segments_memory(g, BackwardSegments::one_wave(g), 1);
 }
 
 std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments& g) {

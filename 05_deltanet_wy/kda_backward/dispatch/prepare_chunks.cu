@@ -64,12 +64,40 @@ __device__ __forceinline__ void store_panels(const TensorMap& map, const PanelTi
   }
 }
 
+/// A warp's part of the logarithm to base 2 of a chunk's bound. A step turns S into (I - beta k^T k) diag(exp(g)) S. The
+/// matrix mixes rows, so what is left of a row is at most what the largest gate leaves, and the matrix stretches what lies
+/// along k by 1 - beta |k|^2.
+/// @param beta of the warp's 16 positions, in its first 16 lanes
+template <int kDk>
+__device__ __forceinline__ float bound_of_warp(const ChunkSlot<kDk>& slot, int warp, float beta) {
+  const int lane = int(lane_index()), t = warp * kBlock + lane / 2, first = lane % 2 * kDk / 2;  // half of a position
+  float largest = -INFINITY, squares = 0;
+#pragma unroll 4
+  for (int d = first; d < first + kDk / 2; d += 8) {
+#pragma unroll
+    for (int i = 0; i < 8; i += 4) {
+      const float4 g = *reinterpret_cast<const float4*>(slot.g().data + slot.g().place(t, d + i));
+      largest = max(largest, max(max(g.x, g.y), max(g.z, g.w)));
+    }
+    const uint4 k = *reinterpret_cast<const uint4*>(slot.K().data + slot.K().unit(t, d));
+    for (const std::uint32_t x : {k.x, k.y, k.z, k.w}) {
+      const float2 two = unpack(x);
+      squares += two.x * two.x + two.y * two.y;
+    }
+  }
+  largest = max(largest, shuffle_xor(largest, 1));
+  squares += shuffle_xor(squares, 1);
+  const float stretch = fabsf(1 - __shfl_sync(kAllLanes, beta, lane / 2) * squares);
+  return warp_sum(lane % 2 == 0 ? base2(largest) + log2f(max(stretch, 1.0f)) : 0.0f);
+}
+
 /// Grid (N, H, B).
 template <int kDk>
 __global__ void __launch_bounds__(kWarpgroup, 3)
     prepare_chunks_kernel(Bf16Arguments a, PreparedChunks out, const __grid_constant__ ChunkMaps maps) {
   __shared__ Barrier raw;
   __shared__ int ways[kWarpgroup / 32];  // that the warps' columns allow; later whether they allow one anchor
+  __shared__ float bounds[kWarpgroup / 32];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
   const int thread = int(threadIdx.x), warp = __shfl_sync(kAllLanes, thread / 32, 0), lane = int(lane_index());
@@ -95,6 +123,12 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
       lane < kBlock && position < a.L ? fmaxf(load_global(a.beta.row(b, h, position)), kLeastBeta) : 0.0f;
   __syncthreads();
   raw.wait(0);
+  if (out.bounds) {
+    const float bound = bound_of_warp(slot, warp, beta);
+    if (lane == 0) bounds[warp] = bound;
+    __syncthreads();  // rows take the places of gates and keys
+    if (thread == 0) store_global(out.bounds + chunk, ex2(bounds[0] + bounds[1] + bounds[2] + bounds[3]));
+  }
 
   const Way way = decay_with_anchors<false>(slot, warp, ways, kOfBlock, nullptr);
   if (way == kLongWay) decay_sub_chunk(slot, warp);
@@ -151,13 +185,13 @@ std::int64_t all_chunks(const Bf16Arguments& a) {
 
 }  // namespace
 
-PreparedChunks prepare_chunks(const Bf16Arguments& a) {
+PreparedChunks prepare_chunks(const Bf16Arguments& a, float* bounds) {
   const std::int64_t chunks = all_chunks(a), elements = chunks * kChunk * a.Dk, N = ceil_div(a.L, kChunk);
   auto* rows = workspace<__nv_bfloat16>("kda --backward: decayed q and k", std::size_t(3 * elements));
   auto* matrices =
       workspace<__nv_bfloat16>("kda --backward: T and P", std::size_t(chunks * kMatrixRows * std::int64_t(kChunk)));
   auto* decays = workspace<float>("kda --backward: decays of chunks", std::size_t(chunks * a.Dk));
-  const PreparedChunks out{int(N), rows, rows + elements, rows + 2 * elements, matrices, decays};
+  const PreparedChunks out{int(N), rows, rows + elements, rows + 2 * elements, matrices, decays, bounds};
   const TensorSizes keys = tensor_sizes(a, a.Dk);
   const auto map = [&](__nv_bfloat16* data, std::int64_t rows, int columns) {
     return tile_map(packed(data, a.H, rows, columns), {a.B, a.H, rows, columns}, kChunk);

@@ -52,6 +52,8 @@
 
 #include <string>
 
+#include "05_deltanet_wy/delta_rule_backward/dispatch/segments.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/walk_segments.cuh"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/chunk_gradients.cuh"
 #include "05_deltanet_wy/kda_backward/dispatch/forward_arguments.hpp"
@@ -61,6 +63,7 @@
 #include "common/ceil_div.hpp"
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
+#include "common/device/workspace.hpp"
 #include "common/parts.hpp"
 
 namespace tutorial::kda {
@@ -99,16 +102,26 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
   gradients_with_anchor(g, tiles, sums, maps, at, minus_D);
 }
 
-}  // namespace
-
-void warpgroups_backward(const Bf16BackwardArguments& g) {
-  const PreparedChunks prepared = prepare_chunks(forward_of(g));
+/// All kernels.
+void run(const Bf16BackwardArguments& g, const delta_rule::BackwardSegments& cut) {
+  const std::size_t chunks = std::size_t(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk));
+  auto* bounds = cut.count > 1 ? workspace<float>("kda --backward: bounds", chunks) : nullptr;
+  const PreparedChunks prepared = prepare_chunks(forward_of(g), bounds);
   end_part("prepare");
   const Workspace x = workspace_of(g, "kda --backward: warpgroups", 1);
-  const auto walk = [&]<int kDk>() {
-    launch(walks_kernel<kDk>, walk_launch(g, WalkMemory<kDk>::kBytes), g, walk_maps(g, prepared, x), x, prepared.N);
+  const auto walk = [&]<class Shape>(Shape) {
+    constexpr int kDk = Shape::kDk;
+    const DecayedMaps maps = walk_maps(g, prepared, x);
+    WalkSegments<kDk> segments = walk_segments<kDk>(g, cut, bounds);
+    LaunchConfig config = walk_launch(g, WalkMemory<kDk>::kBytes);
+    start_maps<Shape, KeptWithRowGates<kDk>>(g, segments, kDk, config, [&](const LaunchConfig& of_maps) {
+      launch(walks_kernel<kDk, true>, of_maps, g, maps, x, segments);
+    });
+    if (cut.count > 1) config.starts_early = true;
+    config.grid.x *= unsigned(cut.count);
+    launch(walks_kernel<kDk, false>, config, g, maps, x, segments);
   };
-  g.Dk <= 64 ? walk.template operator()<64>() : walk.template operator()<128>();
+  g.Dk <= 64 ? walk(PanelShape<64, kColumns>()) : walk(PanelShape<128, kColumns>());
   end_part("walks");
   gradients_by_sub_chunks(g, prepared, {x.v_new, x.S.data, x.dS.data});
   const auto start = [&]<int kDv>() {
@@ -119,6 +132,16 @@ void warpgroups_backward(const Bf16BackwardArguments& g) {
   };
   g.Dv <= 64 ? start.template operator()<64>() : start.template operator()<128>();
   end_part("gradients");
+}
+
+}  // namespace
+
+void warpgroups_backward(const Bf16BackwardArguments& g) {
+  run(g, {1, ceil_div(g.L, kChunk)});
+}
+
+void segments_backward(const Bf16BackwardArguments& g) {
+  run(g, delta_rule::BackwardSegments::one_wave(g));
 }
 
 std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
@@ -141,6 +164,11 @@ std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
 
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
   return prepared_chunks_memory(forward_of(g)) + WorkspaceBytes(g, 1).all();
+}
+
+std::int64_t segments_backward_memory(const Bf16BackwardArguments& g) {
+  return warpgroups_backward_memory(g) +
+         backward_segments_memory(g, BackwardSegments::one_wave(g), g.Dk <= 64 ? 64 : 128);
 }
 
 }  // namespace tutorial::kda
