@@ -38,6 +38,7 @@ namespace {
 // Up to so many positions the start of the kernels on warpgroups takes longer than what they save: on an H100 both_ends
 // takes 0.88 of their time for 32 positions, and 0.97 for 128.
 constexpr int kFewPositions = 128;
+constexpr double kChunkClocks = 1950;  // of the walks, with 8 heads of 16384 positions on an H200
 // A block of `longer_chunks` takes two chunks where one of `warpgroups` takes one, and its states are half as many bytes.
 // Clocks of the second chunk, and the speed of the bytes as a multiple of a copy's, so that the faster one is chosen for
 // 32 heads of 512 positions on an H200 (`warpgroups`: 0.0407 ms, `longer_chunks`: 0.0420) and on an H100 (0.0441, 0.0426).
@@ -47,7 +48,7 @@ constexpr double kSecondChunkClocks = 13900, kBytesSpeed = 0.6;
 Kernel<Bf16BackwardArguments> fastest(const Bf16BackwardArguments& g) {
   if (g.L <= kFewPositions || !warpgroups_backward_unsupported(g).empty())
     return {"both_ends", both_ends_backward, tensor_core_backward_memory};
-  if (segments_are_faster(g, false)) return {"segments", segments_backward, segments_backward_memory};
+  if (segments_are_faster(g, kChunkClocks, false)) return {"segments", segments_backward, segments_backward_memory};
   const std::int64_t pairs = std::int64_t(g.B) * g.H * ceil_div(g.L, 128);  // of chunks
   const double fewer_bytes = double(warpgroups_backward_bytes_moved(g) - longer_chunks_backward_bytes_moved(g));
   const estimate::Card card = estimate::card();

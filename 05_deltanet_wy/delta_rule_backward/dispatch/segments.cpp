@@ -12,9 +12,8 @@ namespace {
 constexpr int kChunk = 64, kPair = 2;  // positions of a chunk; chunks from one state that is left to the next
 constexpr int kColumns = 64;
 
-// Clocks of a chunk of both walks, without and with gates, and from one segment to the next; microseconds of two more
-// launches.
-constexpr double kChunkClocks = 1950, kGatedChunkClocks = 2500, kLinkClocks = 1980, kTwoMoreLaunches = 8;
+constexpr double kLinkClocks = 1980;    // from one segment to the next
+constexpr double kTwoMoreLaunches = 8;  // microseconds
 
 }  // namespace
 
@@ -26,13 +25,11 @@ BackwardSegments BackwardSegments::one_wave(const Bf16BackwardArguments& g) {
   return {ceil_div(pairs, length), kPair * length};
 }
 
-bool segments_are_faster(const Bf16BackwardArguments& g, bool has_gates) {
+bool segments_are_faster(const Bf16BackwardArguments& g, double chunk_clocks, bool has_gates) {
   const BackwardSegments cut = BackwardSegments::one_wave(g);
   if (cut.count == 1) return false;
   const estimate::Card card = estimate::card();
-  const auto walk = [&](double chunks) {
-    return card.microseconds(chunks * (has_gates ? kGatedChunkClocks : kChunkClocks));
-  };
+  const auto walk = [&](double chunks) { return card.microseconds(chunks * chunk_clocks); };
   const std::int64_t tiles = ceil_div(g.Dv, kColumns), of_keys = ceil_div(g.Dk, kColumns);
   const std::int64_t maps = std::int64_t(g.B) * g.H * ((cut.count - 1) * 2 * tiles + (cut.count - 2) * of_keys);
   const double walks = walk(cut.chunks) + kTwoMoreLaunches;

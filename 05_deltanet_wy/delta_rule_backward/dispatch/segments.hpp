@@ -21,8 +21,8 @@ struct BackwardSegments {
 
 /// Whether walks in one_wave() of segments are estimated to take less than walks at once. With gates this depends on
 /// their values, which the host does not know: those that forget and those that do not count alike.
-/// @param has_gates with one gate per position
-bool segments_are_faster(const Bf16BackwardArguments&, bool has_gates);
+/// @param chunk_clocks of a chunk of both walks
+bool segments_are_faster(const Bf16BackwardArguments&, double chunk_clocks, bool has_gates);
 
 /// Bytes of what each segment does to states, for widths that a walk by warpgroups supports; 0 with one segment.
 /// @param rates decays of a segment: 0, 1, or 64 or 128 with a gate per row

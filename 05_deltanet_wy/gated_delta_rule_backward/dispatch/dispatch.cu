@@ -29,12 +29,14 @@ namespace {
 // Up to so many positions the start of the kernels on warpgroups takes longer than what they save: on an H100 tensor_core
 // takes 0.66 of their time for 32 positions, 0.70 for 128, and 1.08 for 512.
 constexpr int kFewPositions = 256;
+constexpr double kChunkClocks = 2500;  // of the walks, with 8 heads of 32768 positions on an H200
 
 /// The fastest kernel for a problem that `tensor_core` supports.
 delta_rule::Kernel<Bf16BackwardArguments> fastest(const Bf16BackwardArguments& g) {
   if (g.L <= kFewPositions || !warpgroups_backward_unsupported(g).empty())
     return {"tensor_core", tensor_core_backward, tensor_core_backward_memory};
-  if (delta_rule::segments_are_faster(g, true)) return {"segments", segments_backward, segments_backward_memory};
+  if (delta_rule::segments_are_faster(g, kChunkClocks, true))
+    return {"segments", segments_backward, segments_backward_memory};
   return {"warpgroups", warpgroups_backward, warpgroups_backward_memory};
 }
 
