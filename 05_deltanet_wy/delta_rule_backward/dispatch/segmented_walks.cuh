@@ -58,36 +58,34 @@ __device__ __forceinline__ float walk_forwards(WarpgroupState<Shape::kDk>& S, co
     const std::uint32_t sign = is_transition ? kPlus : kMinus;
     round_state<Shape::kDk>(s, S);
     ring.wait(barriers.full);
+    if constexpr (!kHasGates) load_signed_values(residual, V, unit, sign);
+    wgmma_fence(residual, s);
     if constexpr (kHasGates) {
-      wgmma_fence(residual, s);
       start_output_from_state<Shape::kDk>(residual, s, tiles.K);  // K in place of Q
-      wgmma_commit();
-      load_signed_values(values, V, unit, sign);
     } else {
-      load_signed_values(residual, V, unit, sign);
-      wgmma_fence(residual, s);
       start_residual<Shape::kDk>(residual, s, tiles.K);
-      wgmma_commit();
     }
+    wgmma_commit();
+    if constexpr (kHasGates) load_signed_values(values, V, unit, sign);
     if (is_left && leaves_state<kEvery>(chunks[i], 0, false)) {
       state_ring.wait(barriers.state_empty);
       put_fragments(stored.state, s);
       pass_to_copies(barriers.state_full[0]);
       state_ring.advance();
     }
+    const float whole = kHasGates ? decays[kOfQueries * kChunk + kChunk - 1] : 1;
     if constexpr (kHasGates) {
-      const float whole = decays[kOfQueries * kChunk + kChunk - 1];
       wgmma_wait<1>(S);  // done already; without it the compiler would wait for the product with K before it touches S
       multiply(S, whole);
-      wgmma_wait<0>(residual);
+    }
+    wgmma_wait<0>(residual);
+    if constexpr (kHasGates) {
       if (is_transition) {
         add_and_decay(residual, values, decay, decays + kOfKeys * kChunk);
       } else {
         decay_and_add(residual, values, decays + kOfKeys * kChunk);
       }
       decay *= whole;
-    } else {
-      wgmma_wait<0>(residual);
     }
 
     round_columns(factor, residual);
@@ -143,22 +141,23 @@ __device__ __forceinline__ void walk_backwards(WarpgroupState<Shape::kDk>& S, co
       wgmma_fence(X, s, from_scores);
       start_output_from_state<Shape::kDk>(X, s, tiles.K);  // K in place of Q
       start_transposed_scores(from_scores, tiles.V, tiles.P);
-      wgmma_commit();
+    } else {
+      wgmma_fence(X, s, S);
+      start_transposed_scores(X, tiles.V, tiles.P);
+      start_residual<Shape::kDk>(X, s, tiles.K);
+    }
+    wgmma_commit();
+    if constexpr (kHasGates) {
       const float whole = decays[kOfQueries * kChunk + kChunk - 1];
       wgmma_wait<1>(S);  // as in the other walk
       multiply(S, whole);
       load_decayed(outputs, tiles.V, unit, decays + kOfQueries * kChunk);
       wgmma_fence(S, outputs);
       start_state_update<Shape::kDk>(S, outputs, tiles.Q);
-      wgmma_commit();
     } else {
-      wgmma_fence(X, s, S);
-      start_transposed_scores(X, tiles.V, tiles.P);
-      start_residual<Shape::kDk>(X, s, tiles.K);
-      wgmma_commit();
       start_state_update<Shape::kDk>(S, tiles.V, tiles.Q);
-      wgmma_commit();
     }
+    wgmma_commit();
     if (is_left && leaves_state<kEvery>(chunks[i], N, true)) {
       state_ring.wait(barriers.state_empty);
       put_fragments(stored.state, s);
