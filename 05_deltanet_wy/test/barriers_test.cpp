@@ -93,12 +93,12 @@ constexpr KernelWithBarriers kKernels[] = {
     // Three segments of four chunks that need their past. The wait for S is one for products that are done; it is there
     // for the compiler. Two lines are for walks without gates.
     {"gated_delta_rule --backward --gates open", "segments",
-     "05_deltanet_wy/delta_rule_backward/dispatch/segmented_walks.cuh", 64, 64, 720, "", "EMULATOR_MULTIPROCESSORS=6",
+     "05_deltanet_wy/delta_rule_backward/dispatch/segmented_walks.cuh", 64, 64, 520, "", "EMULATOR_MULTIPROCESSORS=6",
      "wgmma_wait<1>\\(S|wgmma_fence\\(X, s, S|^      wgmma_wait<1>\\(X\\)"},
     {"delta_rule --backward", "segments", "05_deltanet_wy/delta_rule_backward/dispatch/segmented_walks.cuh", 64, 64,
-     720, "", "EMULATOR_MULTIPROCESSORS=6", "^(?!.*(wgmma_fence\\(X, s, S|wgmma_wait<1>\\(X\\)))"},
+     520, "", "EMULATOR_MULTIPROCESSORS=6", "^(?!.*(wgmma_fence\\(X, s, S|wgmma_wait<1>\\(X\\)))"},
     {"gated_delta_rule --backward --gates open", "segments",
-     "05_deltanet_wy/delta_rule_backward/dispatch/walk_segments.cuh", 64, 64, 720, "", "EMULATOR_MULTIPROCESSORS=6",
+     "05_deltanet_wy/delta_rule_backward/dispatch/walk_segments.cuh", 64, 64, 520, "", "EMULATOR_MULTIPROCESSORS=6",
      "rows_empty"},
     // The warp of dg is never a pair behind, and the emulator's copies do not overtake ordinary loads.
     {"gated_delta_rule --backward", "warpgroups", "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroups.cu", 64,
@@ -134,7 +134,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.cu", 64, 64, 130, "", "",
      "^    __syncthreads|wait_at_named_barrier"},
     // As with a gate per position.
-    {"kda --backward --gates open", "segments", "05_deltanet_wy/kda_backward/dispatch/warpgroup_walks.cuh", 64, 64, 720,
+    {"kda --backward --gates open", "segments", "05_deltanet_wy/kda_backward/dispatch/warpgroup_walks.cuh", 64, 64, 520,
      "", "EMULATOR_MULTIPROCESSORS=6", "wgmma_wait<1>\\(S"},
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/chunk_gradients.cuh", 64, 64, 130, "", "",
      "kProductsEnded|wgmma_fence\\(\\);"},

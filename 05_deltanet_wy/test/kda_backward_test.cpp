@@ -170,8 +170,8 @@ TEST(KdaBackwardTest, ChunksWithAnAnchorAndWithout) {
     for (std::size_t i = 0; i < g.size(); ++i) {
       const std::size_t chunk = i / std::size_t(Dk) % 330 / 64, channel = i % std::size_t(Dk);
       if (chunk == 1 && channel == 7) g[i] = -2;  // one channel forgets too much
-      if (chunk == 2) g[i] = -0.64f;              // 2^-59.1
-      if (chunk == 3) g[i] = -0.66f;              // 2^-60.9
+      if (chunk == 2) g[i] = -1.07f;              // 2^-98.8
+      if (chunk == 3) g[i] = -1.09f;              // 2^-100.6
       if (chunk == 4 && channel % 2 == 0) g[i] = 0;
     }
     const auto beta = problem.inputs.at("beta").elements<float>();

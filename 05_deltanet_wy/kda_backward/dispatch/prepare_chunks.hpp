@@ -11,8 +11,8 @@
 
 namespace tutorial::kda {
 
-/// 2 to that is the least decay of a chunk that has one anchor for its gradients: its square is a normal number.
-inline constexpr float kLeastPowerOfChunk = -60;
+/// 2 to that is the least decay of a chunk that has one anchor for its gradients, as for its scores (kda/chunk_anchor.cuh).
+inline constexpr float kLeastPowerOfChunk = -100;
 
 /// Rows of a chunk in PreparedChunks::matrices.
 inline constexpr int kMatrixRows = 3 * 64;

@@ -21,9 +21,10 @@
 ///     dg_p = (1 / D) . (rows of (D . S) (D . dS) + sum_{t >= p} (Q+ . A + K+ . C - K- . B')_t + sum_{i < p} (K- . W)_i)
 ///
 /// Sums over pairs of positions on the same side of p cancel, and both have the same rounded factors. All else contains
-/// the gate of p.
+/// the gate of p. Each factor contains decays, and two such numbers multiplied may be too small for fp32. So 1 / D is
+/// shared out between them before: Q+ . A / D is q . exp(b - b_end) . A, which dq consists of anyway.
 ///
-/// 1 / D does no harm while D is at least 2^-60 in each column (prepare_chunks.hpp): 64 gates of exp(-0.649). The
+/// 1 / D does no harm while D is at least 2^-100 in each column (prepare_chunks.hpp): 64 gates of exp(-1.08). The
 /// gradients of a chunk that forgets more are computed as in `tensor_core`, by a kernel of their own, and the walks leave
 /// S and dS as they are. The sign of what prepare_chunks() leaves for D says which chunk is which. That kernel comes
 /// first: it takes little time where all chunks have an anchor, and the next one starts while its last blocks run.
