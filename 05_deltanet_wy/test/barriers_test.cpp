@@ -131,8 +131,8 @@ constexpr KernelWithBarriers kKernels[] = {
      "kScoresRead|output_empty|is_own|empty\\[kPeerSlot\\]"},
     {"kda", "cluster", "05_deltanet_wy/kda/chunk_anchor.cuh", 64, 64, 850, "", "", "tile::kWarpgroup\\);$"},
     {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/dispatch/tensor_core.cu", 64, 16, 130},
-    {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.cu", 64, 64, 130, "", "",
-     "^    __syncthreads|wait_at_named_barrier"},
+    {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.cu", 64, 64, 130,
+     "prepare_chunks_kernel", "", "^    __syncthreads|wait_at_named_barrier"},
     // As with a gate per position.
     {"kda --backward --gates open", "segments", "05_deltanet_wy/kda_backward/dispatch/warpgroup_walks.cuh", 64, 64, 520,
      "", "EMULATOR_MULTIPROCESSORS=6", "wgmma_wait<1>\\(S"},

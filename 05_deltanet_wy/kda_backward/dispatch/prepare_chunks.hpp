@@ -25,6 +25,7 @@ struct PreparedChunks {
   __nv_bfloat16* K_end;     ///< [B, H, 64 N, Dk], K-
   __nv_bfloat16* matrices;  ///< [B, H, N, 3, 64, 64]: -T rounded, its rounding error, P
   float* decays;            ///< [B, H, N, Dk], exp(b_end), with a minus if the chunk has one anchor
+  int* anchors;             ///< [B, H, N]: 1 if it has one, else 0. 32 chunks in a line of the cache
   float* bounds;            ///< [B, H, N], of chunks (chunk/zero_starts.cuh); null: not wanted
 };
 

@@ -76,15 +76,14 @@ __host__ __device__ constexpr int tiles_of(int width) {
 }
 
 /// Grid (chunks and tiles of Dk, H, B). Starts early. Returns where the chunk has no anchor.
-/// @param all_decays of the chunks
 template <int kDv>
 __global__ void __launch_bounds__(kWarpgroup, 2)
-    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ ChunkGradientMaps maps, const float* all_decays,
-                     int N) {
+    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ ChunkGradientMaps maps, PreparedChunks prepared) {
   __shared__ ChunkSums sums;
   const ChunkGradientTiles<kDv> tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
-  const ChunkOfBlock at(g, N, tiles_of(g.Dk));
-  const float* decays = all_decays + ((std::int64_t(at.b) * g.H + at.h) * N + at.n) * g.Dk;
+  const ChunkOfBlock at(g, prepared.N, tiles_of(g.Dk));
+  const std::int64_t chunk = (std::int64_t(at.b) * g.H + at.h) * prepared.N + at.n;
+  const float* decays = prepared.decays + chunk * g.Dk;
   if (threadIdx.x == 0) {
     sums.values_full.init(1), sums.keys_full.init(1), sums.gates_full.init(1);
     fence_barrier_init();
@@ -96,7 +95,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
   };
   const int d = at.first + int(lane_index()) * 2;
   const float2 minus_D{early(d), early(d + 1)};
-  if (!(load_for_update(decays) < 0)) return;
+  if (!load_for_update(prepared.anchors + chunk)) return;
   wait_for_previous_kernel();
   __syncthreads();
   if (threadIdx.x == 0 || threadIdx.x == 32) start_loads(tiles, sums, maps, at, state_rows(g.Dv));
@@ -129,7 +128,7 @@ void run(const Bf16BackwardArguments& g, const delta_rule::BackwardSegments& cut
     const dim3 chunks(unsigned(prepared.N * tiles_of(g.Dk)), unsigned(g.H), unsigned(g.B));
     LaunchConfig config(chunks, unsigned(kWarpgroup), ChunkGradientTiles<kDv>::kBytes);
     config.starts_early = true;
-    launch(gradients_kernel<kDv>, config, g, ChunkGradientMaps(g, prepared, x, kDv), prepared.decays, prepared.N);
+    launch(gradients_kernel<kDv>, config, g, ChunkGradientMaps(g, prepared, x, kDv), prepared);
   };
   g.Dv <= 64 ? start.template operator()<64>() : start.template operator()<128>();
   end_part("gradients");
