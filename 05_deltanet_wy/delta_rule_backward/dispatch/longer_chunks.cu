@@ -130,12 +130,13 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().dV).along_mn(kRow), tiles().S, false);
     wgmma_commit();
     wgmma_wait<0>(dQ, dK);
-    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // S is no longer needed
-    store_gradient<kDk>(tiles().dQ, dQ, g.scale, maps.dq, pair, kGroup);
+    end_reads_of(kS, kGroup);
     float betas[2];
     load_betas(betas, g, pair.b, pair.h, pair.first + kRow);
 #pragma unroll
     for (int i = 0; i < kDk / 2; ++i) dK[i] *= minus;
+    wait_for_reads_of(kS, kGroup);
+    store_gradient<kDk>(tiles().dQ, dQ, g.scale, maps.dq, pair, kGroup);
 
     wait(kQ);
 #pragma unroll
@@ -191,8 +192,9 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().V).along_mn(kRow), tiles().dS, true);
     wgmma_commit();
     wgmma_wait<0>(dK);
+    end_reads_of(kDS, kGroup);
     release(kV);
-    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // dS is no longer needed
+    wait_for_reads_of(kDS, kGroup);
     store_gradient<kDk>(tiles().dK, dK, g.scale, maps.dk, pair, kGroup);
     release_stored(kDS);
     ring.advance();

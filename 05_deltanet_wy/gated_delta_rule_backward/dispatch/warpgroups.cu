@@ -292,8 +292,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     wait(kDS);
     float of_pair =
         at.from_start(kPair - 1) * product_of_states<kDk, kDv>(tiles().S, tiles().dS, int(threadIdx.x) - kWarpgroup);
-    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // S is no longer needed
-    store_gradient<kDk>(tiles().dQ, dQ, g.scale, maps.dq, pair, group, fresh_lane());
+    end_reads_of(kS, group);
     float betas[2];
     load_betas(betas, g, pair.b, pair.h, pair.first + own_row);
 #pragma unroll
@@ -313,6 +312,9 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       wgmma_commit();
       wgmma_wait<0>(dK);
     }
+    // The first chunk has one product of scores before this, the second one two before it says that it needs S no longer.
+    wait_for_reads_of(kS, group);
+    store_gradient<kDk>(tiles().dQ, dQ, g.scale, maps.dq, pair, group, fresh_lane());
     sum_rows(diagonal);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
@@ -332,6 +334,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
 #pragma unroll
     for (int row = 0; row < 2; ++row) decays[row] = at.to_end(own_row + wgmma_row(2 * row));
     wgmma_wait<0>(writing);
+    end_reads_of(kDS, group);
     scale_rows(writing, decays);
     multiply_rows<kDk>(products, writing, tiles().K, own_row);
 #pragma unroll
@@ -390,7 +393,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     release(kQ);
     release(kK);
     positions_ring.advance();
-    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // dS is no longer needed
+    wait_for_reads_of(kDS, group);
     store_gradient<kDk>(tiles().dK, dK, g.scale, maps.dk, pair, group, fresh_lane());
     release_stored(kDS);
     ring.advance();
