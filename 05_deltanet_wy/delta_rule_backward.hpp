@@ -67,6 +67,7 @@ void warpgroups_backward(const Bf16BackwardArguments&);     ///< GPU: by warpgro
 void dispatch_backward(const Bf16BackwardArguments&);       ///< what a user calls
 void both_ends_backward(const Bf16BackwardArguments&);      ///< GPU: both walks in one launch
 void longer_chunks_backward(const Bf16BackwardArguments&);  ///< Hopper: gradients in chunks of 128 positions
+void segments_backward(const Bf16BackwardArguments&);       ///< the same, with both walks in segments
 
 // Why dispatch cannot run the problem, as a sentence, empty if it can; what it chooses, as text for the report; and the
 // bytes of memory that it needs beside inputs and outputs. Of the stages: dispatch/requirements.hpp.

@@ -52,11 +52,12 @@ void recurrent_backward(const FloatBackwardArguments&);   ///< CPU, double: what
 void chunkwise_backward(const FloatBackwardArguments&);   ///< CPU, double: the adjoint of each line of a chunk
 void tensor_core_backward(const Bf16BackwardArguments&);  ///< GPU: both walks, then all chunks at once
 void warpgroups_backward(const Bf16BackwardArguments&);   ///< GPU: by warpgroups and bulk copies, on Hopper
+void segments_backward(const Bf16BackwardArguments&);     ///< GPU: the same, with both walks in segments
 void dispatch_backward(const Bf16BackwardArguments&);     ///< what a user calls
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string tensor_core_backward_unsupported(const Bf16BackwardArguments&);
-std::string warpgroups_backward_unsupported(const Bf16BackwardArguments&);
+std::string warpgroups_backward_unsupported(const Bf16BackwardArguments&);  ///< also `segments`
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
 
 // Bytes of memory that a stage needs in addition to its inputs and outputs.
@@ -64,6 +65,7 @@ std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
 std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments&);
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments&);
+std::int64_t segments_backward_memory(const Bf16BackwardArguments&);
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
 
 /// Bytes that the kernels of tensor_core read from device memory or write to it, even if a cache serves them.

@@ -45,10 +45,11 @@ void chunkwise_backward(const FloatBackwardArguments&);   ///< CPU, double: the 
 void tensor_core_backward(const Bf16BackwardArguments&);  ///< GPU: both walks, then all chunks at once
 void dispatch_backward(const Bf16BackwardArguments&);     ///< what a user calls
 void warpgroups_backward(const Bf16BackwardArguments&);   ///< Hopper: by warpgroups, with one anchor for a chunk
+void segments_backward(const Bf16BackwardArguments&);     ///< the same, with both walks in segments
 
 // Why a stage cannot run the problem, as a sentence; empty if it can.
 std::string tensor_core_backward_unsupported(const Bf16BackwardArguments&);
-std::string warpgroups_backward_unsupported(const Bf16BackwardArguments&);
+std::string warpgroups_backward_unsupported(const Bf16BackwardArguments&);  ///< also `segments`
 std::string dispatch_backward_unsupported(const Bf16BackwardArguments&);
 
 // Bytes of memory that a stage needs in addition to its inputs and outputs.
@@ -56,6 +57,7 @@ std::int64_t recurrent_backward_memory(const FloatBackwardArguments&);
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
 std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments&);
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments&);
+std::int64_t segments_backward_memory(const Bf16BackwardArguments&);
 std::int64_t dispatch_backward_memory(const Bf16BackwardArguments&);
 
 /// Bytes that the kernels of tensor_core read from device memory or write to it, even if a cache serves them.

@@ -217,7 +217,14 @@ void add_backward_stages(Operator& definition) {
                 .idea = "gradients in chunks of 128 positions: half as many states in memory",
                 .unsupported = warpgroups_backward_unsupported,
                 .memory = longer_chunks_backward_memory,
-                .bytes_moved = longer_chunks_backward_bytes_moved});
+                .bytes_moved = longer_chunks_backward_bytes_moved})
+      .variant({.name = "segments",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = segments_backward,
+                .idea = "both walks in segments, walked at once: what each does to S and dS first",
+                .unsupported = warpgroups_backward_unsupported,
+                .memory = segments_backward_memory});
 }
 
 void add_gated_stages(Operator& definition) {
@@ -334,7 +341,14 @@ void add_gated_backward_stages(Operator& definition) {
                 .idea = "walks and gradients by warpgroups, gradients of two chunks at a time",
                 .unsupported = warpgroups_backward_unsupported,
                 .memory = warpgroups_backward_memory,
-                .bytes_moved = warpgroups_backward_bytes_moved});
+                .bytes_moved = warpgroups_backward_bytes_moved})
+      .variant({.name = "segments",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = segments_backward,
+                .idea = "both walks in segments, from zeros a bit earlier, or from states that two kernels compute",
+                .unsupported = warpgroups_backward_unsupported,
+                .memory = segments_backward_memory});
 }
 
 void add_kda_stages(Operator& definition) {
@@ -459,7 +473,14 @@ void add_kda_backward_stages(Operator& definition) {
                 .run = warpgroups_backward,
                 .idea = "products of warpgroups and bulk copies, with one anchor for a chunk's gradients",
                 .unsupported = warpgroups_backward_unsupported,
-                .memory = warpgroups_backward_memory});
+                .memory = warpgroups_backward_memory})
+      .variant({.name = "segments",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = segments_backward,
+                .idea = "both walks in segments, from zeros a bit earlier, or from states that two kernels compute",
+                .unsupported = warpgroups_backward_unsupported,
+                .memory = segments_backward_memory});
 }
 
 }  // namespace

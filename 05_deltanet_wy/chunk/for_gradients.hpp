@@ -13,6 +13,7 @@ struct ForGradients {
   /// where T rounded, its rounding error and P go once more, [B, H, N, 3, 10, 32]: as the B fragments of the blocks
   /// themselves, which a walk from the end multiplies by
   uint4* blocks = nullptr;
+  float* bounds = nullptr;  ///< where the bounds of chunks go (zero_starts.cuh), [B, H, N], with one gate per position
 };
 
 }  // namespace tutorial::delta_rule

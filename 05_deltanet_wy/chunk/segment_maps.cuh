@@ -188,19 +188,20 @@ namespace {
 inline constexpr int kCarryThreads = tile::kWarpgroup + 32;  ///< of a block: a warpgroup, and a warp that loads
 inline constexpr int kTransitions = 2;                       ///< in shared memory
 
-/// Grid (tiles of 64 columns of Dv, H, B).
+/// Of 64 columns of a head: turns what each segment makes of zeros into the state that the next segment starts from.
+/// All threads of a block of kCarryThreads call it.
+/// @tparam kIsAdjoint whether states go from the last segment to the first, multiplied by the transposes of Psi. Segments
+/// are then counted from the last one
 /// @param transitions SegmentMaps::transition_map()
-template <class Shape, class Kept>
-__global__ void __launch_bounds__(kCarryThreads, 1)
-    carry_segments_kernel(Bf16Arguments a, const __grid_constant__ TensorMap transitions, SegmentMaps<Shape::kDk> maps,
-                          Kept kept) {
+template <class Shape, bool kIsAdjoint, class Kept>
+__device__ __forceinline__ void carry_columns(const Bf16Arguments& a, const TensorMap& transitions,
+                                              const SegmentMaps<Shape::kDk>& maps, Kept& kept, int tile) {
   constexpr int kDk = Shape::kDk;
   using Transition = tile::PanelTile<kDk, kDk>;
   const int b = int(blockIdx.z), h = int(blockIdx.y);
   __shared__ Barrier full[kTransitions], empty[kTransitions];
   auto* memory = dynamic_shared<__nv_bfloat16, kTileAlignment>();
   const auto transition = [&](int stage) { return Transition{memory + stage * kDk * kDk}; };
-  let_next_kernel_start();
   if (threadIdx.x == 0) {
     for (Barrier& barrier : full) barrier.init(1);
     for (Barrier& barrier : empty) barrier.init(4);
@@ -217,15 +218,15 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
       ring.wait(empty);
       full[ring.stage()].arrive_expect(unsigned(maps.kTransitionBytes));
       tile::load_panels(transition(ring.stage()), transitions, full[ring.stage()],
-                        {.position = segment * kDk, .head = h, .batch = b});
+                        {.position = (kIsAdjoint ? maps.count - segment : segment) * kDk, .head = h, .batch = b});
       ring.advance();
     }
     return;
   }
-  float4* state = maps.state(a, {b, h, 0, int(blockIdx.x)});
+  float4* state = maps.state(a, {b, h, 0, tile});
   tile::WarpgroupState<Shape::kDk> S, H, D;
   tile::RoundedState<Shape::kDk> s;
-  const auto load = [&](tile::WarpgroupState<Shape::kDk>& from, const float4* state) {
+  const auto load = [&](tile::WarpgroupState<kDk>& from, const float4* state) {
     maps.load(from, state, [](const float4* four) { return load_for_update(four); });
   };
   const auto load_segment = [&](int segment, const float4* state) {
@@ -246,7 +247,14 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
     }
     tile::round_state<kDk>(s, S);
     ring.wait(full);
-    const auto factor = tile::k_from_row_to_row(transition(ring.stage()));
+    const Transition Psi = transition(ring.stage());
+    const auto factor = [&] {
+      if constexpr (kIsAdjoint) {
+        return tile::k_along_rows(Psi);
+      } else {
+        return tile::k_from_row_to_row(Psi);
+      }
+    }();
     wgmma_fence(D, s);
 #pragma unroll
     for (int e = 0; e < kDk; e += 16) wgmma<kDk>(D, s[e / 16], factor.along_k(e), e > 0);
@@ -262,6 +270,15 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
     for (int i = 0; i < kDk / 2; ++i) S[i] += D[i];
   }
   maps.store(state, S);
+}
+
+/// Grid (tiles of 64 columns of Dv, H, B).
+template <class Shape, class Kept>
+__global__ void __launch_bounds__(kCarryThreads, 1)
+    carry_segments_kernel(Bf16Arguments a, const __grid_constant__ TensorMap transitions, SegmentMaps<Shape::kDk> maps,
+                          Kept kept) {
+  let_next_kernel_start();
+  carry_columns<Shape, false>(a, transitions, maps, kept, int(blockIdx.x));
 }
 
 /// Turns what each segment makes of zeros into the state that the next segment starts from.

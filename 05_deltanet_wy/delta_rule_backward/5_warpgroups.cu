@@ -126,12 +126,14 @@ __device__ __forceinline__ void compute_gradient(const Bf16BackwardArguments& g,
   WarpgroupFragments y;  // Y or Z
   {
     WarpgroupScores scores;
+    float betas[2];
+    if constexpr (kIsDk) load_betas(betas, g, b, h, t);
     barriers.rows_full.wait(0);
     wgmma_fence(scores);
     start_scores(scores, X, tiles.v_new);
     wgmma_commit();
     wgmma_wait<0>(scores);
-    if constexpr (kIsDk) store_beta_gradient(g, b, h, t, scores);
+    if constexpr (kIsDk) store_beta_gradient(g, b, h, t, scores, betas);
 #pragma unroll
     for (int i = 0; i < kChunk / 2; ++i) {
       const int row = wgmma_row(i), column = wgmma_column(i);

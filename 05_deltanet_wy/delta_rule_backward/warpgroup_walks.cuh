@@ -421,9 +421,22 @@ __device__ __forceinline__ void diagonal_of(float (&diagonal)[2], const Warpgrou
   }
 }
 
+/// Loads beta of the thread's rows of the 64 positions from t on, if it has the diagonal's elements of these rows. To be
+/// called long before store_beta_gradient(): it takes a trip to memory.
+__device__ __forceinline__ void load_betas(float (&betas)[2], const Bf16BackwardArguments& g, int b, int h, int t) {
+  const int lane = int(lane_index());
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int position = t + wgmma_row(2 * half);
+    betas[half] = 1;
+    if (lane / 8 != lane % 4 || position >= g.L) continue;
+    betas[half] = __uint_as_float(load_early(reinterpret_cast<const std::uint32_t*>(g.beta.row(b, h, position))));
+  }
+}
+
 /// Writes dbeta of the 64 positions from t on: the diagonal of dV v_new^T, divided by beta^2.
 __device__ __forceinline__ void store_beta_gradient(const Bf16BackwardArguments& g, int b, int h, int t,
-                                                    const WarpgroupScores& scores) {
+                                                    const WarpgroupScores& scores, const float (&betas)[2]) {
   float diagonal[2];
   diagonal_of(diagonal, scores);
   const int lane = int(lane_index());
@@ -432,7 +445,7 @@ __device__ __forceinline__ void store_beta_gradient(const Bf16BackwardArguments&
   for (int half = 0; half < 2; ++half) {
     const int position = t + wgmma_row(2 * half);
     if (position >= g.L) continue;
-    const float x = fmaxf(load_global(g.beta.row(b, h, position)), kLeastBeta);
+    const float x = fmaxf(betas[half], kLeastBeta);
     store_global(g.dbeta.row(b, h, position), diagonal[half] / (x * x));
   }
 }

@@ -43,15 +43,12 @@
 #include "common/tile/base2.cuh"
 #include "common/tile/chunk_shape.cuh"
 #include "common/tile/load_tile.cuh"
+#include "common/tile/warm_up.cuh"
 
 namespace tutorial::gated_delta_rule {
 
 using namespace delta_rule;  // a chunk's blocks, and its inverse
-using tile::ex2;
-using tile::kChunk;
-using tile::kThreads;
-using tile::load_tile_async;
-using tile::SwizzledTile;
+using namespace tile;
 
 /// Grid (N, H, B).
 /// @tparam Out Prepared or PreparedTiles: store_scores() and store_T() say how each stores the scores of a chunk, and T
@@ -59,7 +56,7 @@ template <int kDk, class Out>
 __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
     prepare_kernel(Bf16Arguments a, Out out, ForGradients also) {
   let_next_kernel_start();
-  __shared__ float beta[kChunk], factors[kChunk], sums[kChunk];
+  __shared__ float beta[kChunk], factors[kChunk], sums[kChunk], squares[kChunk];
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   if (has_been_walked(a.heads, b * a.H + h)) return;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
@@ -89,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   BlockRow A = {};
   products_with_keys(A, K, K, warp);
   for_each_element(A, warp, [&](int t, int i, float& x) {
-    if (t == i) factors[t] = a.normalize_keys ? rsqrtf(x + kKeyEps) : 1.0f;
+    if (t == i) factors[t] = a.normalize_keys ? rsqrtf(x + kKeyEps) : 1.0f, squares[t] = x;
   });
   __syncthreads();  // no warp reads Q or K any more
   if (i < kChunk) {
@@ -99,6 +96,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
     store_global(decays + kToEnd * kChunk, decay(kChunk - 1, i));
     if (also.factors) store_global(also.factors + chunk * kChunk + i, factors[i]);
   }
+  if (also.bounds && warp == 0) store_bound(also.bounds + chunk, sums[kChunk - 1], beta, factors, squares);
   for_each_element(A, warp, [&](int t, int i, float& x) {
     x *= beta[t] * factors[t] * factors[i] * decay(t, i);
     if (i >= t) x = 0;

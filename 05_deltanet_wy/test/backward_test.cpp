@@ -222,21 +222,33 @@ TEST(BackwardDispatchTest, CopiesWhereItMust) {
       "");
 }
 
-// The Hopper stages are for widths that a block can hold; longer_chunks is for more pairs of chunks than blocks.
+// The Hopper stages are for widths that a block can hold; longer_chunks is for more pairs of chunks than blocks, and
+// segments for fewer walks than multiprocessors.
 TEST(BackwardDispatchTest, ChoosesByPairsOfChunksAndWidths) {
   if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
-  const auto expect = [](const char* name, int pairs, std::int64_t Dk) {
+  const auto expect = [](const char* name, std::int64_t H, std::int64_t L, std::int64_t Dk) {
     SCOPED_TRACE(name);
-    const Problem problem = drawn(1, 1, pairs * 128, Dk, 16, 64, backward_operator());
+    const Problem problem = drawn(1, H, L, Dk, 16, 64, backward_operator());
     const Stage& stage = find_stage(backward_operator(), "dispatch");
     StageTensors tensors(backward_operator(), problem, stage.processor, storage_of(stage), Dtype::fp32);
     EXPECT_EQ(stage.note(tensors.call()), name);
     EXPECT_EQ(stage.memory(tensors.call()), find_stage(backward_operator(), name).memory(tensors.call()));
   };
   const int blocks = multiprocessor_count();
-  expect("warpgroups", blocks, 16);
-  expect("longer_chunks", blocks + 1, 16);
-  expect("both_ends", blocks + 1, 144);
+  expect("warpgroups", blocks / 2, 256, 16);
+  expect("longer_chunks", blocks / 2 + 1, 256, 16);
+  expect("segments", 1, blocks * 128, 16);
+  expect("both_ends", blocks / 2 + 1, 256, 144);
+}
+
+// As many segments as there are pairs of chunks, then three, of which the last one is shorter.
+TEST(BackwardSegmentsTest, AreAsExactAsOneWalk) {
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
+  for (const auto& [H, L, Dk, Dv] :
+       {std::array<std::int64_t, 4>{2, 63, 64, 64}, {1, 700, 64, 64}, {3, 330, 128, 80}, {11, 520, 16, 80}}) {
+    SCOPED_TRACE("H " + std::to_string(H) + ", L " + std::to_string(L));
+    expect_segments_match(with_final_state(1, H, L, Dk, Dv), backward_operator(), "longer_chunks");
+  }
 }
 
 // Absent states are states of zeros, and what nobody asks for is not written.

@@ -90,10 +90,16 @@ constexpr KernelWithBarriers kKernels[] = {
      64, 16, 130, "", "", "^      __syncthreads"},
     {"gated_delta_rule --backward", "tensor_core", "05_deltanet_wy/gated_delta_rule_backward/dispatch/tensor_core.cu",
      80, 16, 130, "", "EMULATOR_DEVICE=rtx4090"},
-    // The wait for S is one for products that are done; it is there for the compiler.
-    {"gated_delta_rule --backward", "warpgroups",
-     "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroup_walks.cuh", 64, 64, 390, "", "",
-     "rows_empty|wgmma_wait<1>\\(S"},
+    // Three segments of four chunks that need their past. The wait for S is one for products that are done; it is there
+    // for the compiler. Two lines are for walks without gates.
+    {"gated_delta_rule --backward --gates open", "segments",
+     "05_deltanet_wy/delta_rule_backward/dispatch/segmented_walks.cuh", 64, 64, 520, "", "EMULATOR_MULTIPROCESSORS=6",
+     "wgmma_wait<1>\\(S|wgmma_fence\\(X, s, S|^      wgmma_wait<1>\\(X\\)"},
+    {"delta_rule --backward", "segments", "05_deltanet_wy/delta_rule_backward/dispatch/segmented_walks.cuh", 64, 64,
+     520, "", "EMULATOR_MULTIPROCESSORS=6", "^(?!.*(wgmma_fence\\(X, s, S|wgmma_wait<1>\\(X\\)))"},
+    {"gated_delta_rule --backward --gates open", "segments",
+     "05_deltanet_wy/delta_rule_backward/dispatch/walk_segments.cuh", 64, 64, 520, "", "EMULATOR_MULTIPROCESSORS=6",
+     "rows_empty"},
     // The warp of dg is never a pair behind, and the emulator's copies do not overtake ordinary loads.
     {"gated_delta_rule --backward", "warpgroups", "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroups.cu", 64,
      64, 600, "", "EMULATOR_MULTIPROCESSORS=1", "products_empty|fence_async_proxy"},
@@ -125,11 +131,11 @@ constexpr KernelWithBarriers kKernels[] = {
      "kScoresRead|output_empty|is_own|empty\\[kPeerSlot\\]"},
     {"kda", "cluster", "05_deltanet_wy/kda/chunk_anchor.cuh", 64, 64, 850, "", "", "tile::kWarpgroup\\);$"},
     {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/dispatch/tensor_core.cu", 64, 16, 130},
-    {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.cu", 64, 64, 130, "", "",
-     "^    __syncthreads|wait_at_named_barrier"},
-    // As without gates; the waits for S are for products that are done, and are there for the compiler.
-    {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/warpgroup_walks.cuh", 64, 64, 390, "", "",
-     "rows_empty|wgmma_wait<1>\\(S"},
+    {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.cu", 64, 64, 130,
+     "prepare_chunks_kernel", "", "^    __syncthreads|wait_at_named_barrier"},
+    // As with a gate per position.
+    {"kda --backward --gates open", "segments", "05_deltanet_wy/kda_backward/dispatch/warpgroup_walks.cuh", 64, 64, 520,
+     "", "EMULATOR_MULTIPROCESSORS=6", "wgmma_wait<1>\\(S"},
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/chunk_gradients.cuh", 64, 64, 130, "", "",
      "kProductsEnded|wgmma_fence\\(\\);"},
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/warpgroups.cu", 64, 64, 130},

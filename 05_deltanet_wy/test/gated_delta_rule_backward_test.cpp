@@ -18,9 +18,9 @@
 namespace tutorial {
 namespace {
 
-/// All stages where widths are up to 128, and all but `warpgroups`.
+/// All stages where widths are up to 128, and all but `warpgroups` and `segments`.
 int all_stages() {
-  return warpgroup_products_missing().empty() ? 5 : 4;
+  return warpgroup_products_missing().empty() ? 6 : 4;
 }
 constexpr int kAllButWarpgroups = 4;
 
@@ -177,7 +177,7 @@ TEST(GatedBackwardNumbersTest, StrongGatesLeaveTheDigitsOfTheirGradients) {
     if (g > -1e3f) {
       expect_match(problem, {}, gated_backward(), Rounding::usual, all_stages());
     } else {
-      for (const char* name : {"tensor_core", "warpgroups", "dispatch"}) {
+      for (const char* name : {"tensor_core", "warpgroups", "segments", "dispatch"}) {
         const Outputs outputs = evaluate(gated_backward(), find_stage(gated_backward(), name), problem);
         for (const float x : outputs.at("dg").elements<float>()) EXPECT_LT(std::abs(x), 1e-8f) << name;
       }
@@ -194,6 +194,102 @@ TEST(GatedBackwardNumbersTest, AClosedGateInAPairOfChunks) {
     problem.inputs.at("g").elements<float>()[cut] = -1e4f;
     expect_match(problem, {}, gated_backward(), Rounding::usual, all_stages());
   }
+}
+
+class GatedBackwardSegmentsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
+  }
+  /// Sets the gates of a head, which are g(t).
+  template <class Gate>
+  static void set_gates(Problem& problem, std::size_t head, Gate g) {
+    const auto length = std::size_t(problem.sizes.at("L"));
+    const auto gates = problem.inputs.at("g").elements<float>().subspan(head * length, length);
+    for (std::size_t t = 0; t < length; ++t) gates[t] = g(t);
+  }
+  static void expect_exact(const Problem& problem, double tolerance = 1e-2) {
+    expect_segments_match(problem, gated_backward(problem.parameters.contains("key_eps")), "warpgroups", tolerance);
+  }
+};
+
+// As many segments as there are pairs of chunks, then three, of which the last one is shorter. Gates as they are drawn,
+// with which each walk starts from zeros, and such that none does.
+TEST_F(GatedBackwardSegmentsTest, Lengths) {
+  for (const auto& [H, L, Dk, Dv] : {std::array<std::int64_t, 4>{2, 1, 64, 64},
+                                     {2, 63, 64, 64},
+                                     {2, 65, 64, 64},
+                                     {1, 700, 64, 64},
+                                     {3, 330, 128, 80},
+                                     {11, 520, 16, 80}}) {
+    SCOPED_TRACE("H " + std::to_string(H) + ", L " + std::to_string(L));
+    Problem problem = with_final_state(1, H, L, Dk, Dv);
+    expect_exact(problem);
+    for (float& g : problem.inputs.at("g").elements<float>()) g /= 128;
+    expect_exact(problem);
+  }
+}
+
+// The gates of 64 positions, and of 128, multiply to just above and just below 2^-24.
+TEST_F(GatedBackwardSegmentsTest, GatesOnBothSidesOfTheBound) {
+  for (const double whole : {24 * std::log(2.0) / 64, 24 * std::log(2.0) / 128}) {
+    for (const double factor : {0.999, 1.001}) {
+      SCOPED_TRACE(whole * factor);
+      Problem problem = with_final_state(1, 1, 700, 32, 32);
+      set_gates(problem, 0, [&](std::size_t) { return float(-whole * factor); });
+      expect_exact(problem);
+    }
+  }
+}
+
+// A head that never forgets, with gates of 1 or a closed one here and there, beside heads that do. So some segments
+// need their past, and others start from zeros: in one walk, in the other, or in both.
+TEST_F(GatedBackwardSegmentsTest, HeadsThatForgetAndHeadsThatDoNot) {
+  Problem problem = with_final_state(1, 3, 700, 32, 32);
+  set_gates(problem, 1, [](std::size_t) { return 0.0f; });
+  expect_exact(problem);
+  set_gates(problem, 2, [](std::size_t t) { return t % 200 == 7 ? -1e4f : 0.0f; });
+  expect_exact(problem);
+  set_gates(problem, 0, [](std::size_t t) { return t / 256 % 2 ? -0.5f : -0.001f; });
+  expect_exact(problem);
+  for (const float beta : {0.0f, 1.0f}) {
+    fill(problem.inputs.at("beta"), beta);
+    expect_exact(problem);
+  }
+}
+
+// beta |k|^2 up to 9: a step may stretch a state by up to 8, so the product of gates is no bound.
+TEST_F(GatedBackwardSegmentsTest, LongKeys) {
+  for (const float gate : {-0.5f, -3.0f}) {
+    Problem problem = with_final_state(1, 1, 450, 32, 32);
+    for (float& x : problem.inputs.at("k").elements<float>()) x *= 3;
+    round_to_bf16(problem.inputs.at("k"));
+    set_gates(problem, 0, [&](std::size_t) { return gate; });
+    expect_exact(problem, 2e-2);
+  }
+}
+
+TEST_F(GatedBackwardSegmentsTest, NormalizedKeysAndAbsentStates) {
+  Problem problem = with_final_state(1, 2, 450, 64, 32, 64, gated_backward(true));
+  for (float& x : problem.inputs.at("k").elements<float>()) x *= 100;
+  round_to_bf16(problem.inputs.at("k"));
+  set_gates(problem, 1, [](std::size_t) { return -0.01f; });
+  expect_exact(problem);
+  problem.inputs.erase("initial_state");
+  problem.inputs.erase("dfinal_state");
+  expect_exact(problem);
+}
+
+TEST_F(GatedBackwardSegmentsTest, DispatchTakesThemWhereHeadsAreFew) {
+  const auto note = [](std::int64_t H, std::int64_t L) {
+    const Stage& stage = find_stage(gated_backward(), "dispatch");
+    const Problem problem = drawn(1, H, L, 16, 16, 64, gated_backward());
+    StageTensors tensors(gated_backward(), problem, stage.processor, storage_of(stage), Dtype::fp32);
+    return stage.note(tensors.call());
+  };
+  EXPECT_EQ(note(1, 4096), "segments");
+  EXPECT_EQ(note(1, 300), "warpgroups");
+  EXPECT_EQ(note(multiprocessor_count() / 2, 4096), "warpgroups");
 }
 
 // A gate of nothing separates what comes before it from what comes after: nothing that is read after it has a gradient

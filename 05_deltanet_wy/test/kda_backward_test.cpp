@@ -78,7 +78,7 @@ TEST(KdaBackwardTest, TheReferenceIsTheGradient) {
 
 TEST(KdaBackwardTest, Small) {
   EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 1, 18, 5, 3, 16)), 3);
-  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 1, 70, 80, 16)), 5);
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 1, 70, 80, 16)), 6);
 }
 
 TEST(KdaBackwardTest, Shapes) {
@@ -93,7 +93,7 @@ TEST(KdaBackwardTest, Shapes) {
       }
     }
     SCOPED_TRACE("L " + std::to_string(L));
-    EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 2, L, 16, 32)), 5);
+    EXPECT_EQ(expect_supporting_stages_match(kda_backward(), with_final_state(1, 2, L, 16, 32)), 6);
     EXPECT_EQ(expect_supporting_stages_match(normalized_kda_backward(),
                                              with_final_state(1, 1, L, 40, 17, 64, normalized_kda_backward())),
               3);
@@ -129,10 +129,10 @@ TEST(KdaBackwardTest, BytesAreThoseThatAreCounted) {
 TEST(KdaBackwardTest, StrongGatesLeaveTheDigitsOfTheirGradients) {
   Problem problem = with_final_state(1, 2, 130, 16, 16);
   fill(problem.inputs.at("g"), -10);
-  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), problem), 5);
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), problem), 6);
   for (const float g : {-1e4f, -std::numeric_limits<float>::infinity()}) {
     fill(problem.inputs.at("g"), g);
-    for (const char* stage : {"tensor_core", "warpgroups"}) {
+    for (const char* stage : {"tensor_core", "warpgroups", "segments"}) {
       const Outputs outputs = evaluate(kda_backward(), find_stage(kda_backward(), stage), problem);
       for (const float x : outputs.at("dg").elements<float>()) EXPECT_EQ(x, 0.0f);
     }
@@ -168,22 +168,79 @@ TEST(KdaBackwardTest, ChunksWithAnAnchorAndWithout) {
     for (std::size_t i = 0; i < g.size(); ++i) {
       const std::size_t chunk = i / std::size_t(Dk) % 330 / 64, channel = i % std::size_t(Dk);
       if (chunk == 1 && channel == 7) g[i] = -2;  // one channel forgets too much
-      if (chunk == 2) g[i] = -0.64f;              // 2^-59.1
-      if (chunk == 3) g[i] = -0.66f;              // 2^-60.9
+      if (chunk == 2) g[i] = -1.07f;              // 2^-98.8
+      if (chunk == 3) g[i] = -1.09f;              // 2^-100.6
       if (chunk == 4 && channel % 2 == 0) g[i] = 0;
     }
     const auto beta = problem.inputs.at("beta").elements<float>();
     for (std::size_t i = 0; i < beta.size(); i += 5) beta[i] = i % 2 ? 2 : 0;
-    const Stage& stage = find_stage(kda_backward(), "warpgroups");
-    expect_close(evaluate(kda_backward(), stage, problem), evaluate_reference(kda_backward(), problem, Dtype::bf16),
-                 tolerance_of(stage, problem.sizes));
+    const Outputs rounded = evaluate_reference(kda_backward(), problem, Dtype::bf16);
+    for (const char* name : {"warpgroups", "segments"}) {
+      const Stage& stage = find_stage(kda_backward(), name);
+      expect_close(evaluate(kda_backward(), stage, problem), rounded, tolerance_of(stage, problem.sizes));
+    }
+  }
+}
+
+class KdaBackwardSegmentsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
+  }
+  /// Sets the gates of a head, which are g(t, channel).
+  template <class Gate>
+  static void set_gates(Problem& problem, std::size_t head, Gate g) {
+    const auto length = std::size_t(problem.sizes.at("L")), Dk = std::size_t(problem.sizes.at("Dk"));
+    const auto gates = problem.inputs.at("g").elements<float>().subspan(head * length * Dk, length * Dk);
+    for (std::size_t i = 0; i < gates.size(); ++i) gates[i] = g(i / Dk, i % Dk);
+  }
+  static void expect_exact(const Problem& problem, double tolerance = 1e-2) {
+    expect_segments_match(problem, kda_backward(), "warpgroups", tolerance);
+  }
+};
+
+// As many segments as there are pairs of chunks, then three, of which the last one is shorter. With gates as they are
+// drawn each walk starts from zeros, and with weak ones none does.
+TEST_F(KdaBackwardSegmentsTest, Lengths) {
+  for (const auto& [H, L, Dk, Dv] :
+       {std::array<std::int64_t, 4>{2, 63, 64, 64}, {1, 700, 64, 64}, {1, 330, 128, 80}, {11, 520, 16, 80}}) {
+    SCOPED_TRACE("H " + std::to_string(H) + ", L " + std::to_string(L));
+    Problem problem = with_final_state(1, H, L, Dk, Dv);
+    expect_exact(problem);
+    for (float& g : problem.inputs.at("g").elements<float>()) g /= 128;
+    expect_exact(problem);
+  }
+}
+
+// Heads of which each segment, none, and some of them forget what was before; channels that never do beside closed ones.
+TEST_F(KdaBackwardSegmentsTest, HeadsAndChannelsThatForgetAndThatDoNot) {
+  Problem problem = with_final_state(1, 3, 700, 32, 32);
+  set_gates(problem, 1, [](std::size_t, std::size_t d) { return d % 2 ? 0.0f : -1e4f; });
+  set_gates(problem, 2, [](std::size_t t, std::size_t) { return t / 256 % 2 ? -0.5f : -0.001f; });
+  expect_exact(problem);
+  set_gates(problem, 0, [](std::size_t t, std::size_t) { return t % 200 == 7 ? -1e4f : 0.0f; });
+  set_gates(problem, 1, [](std::size_t, std::size_t d) { return -0.3f - 0.01f * float(d); });
+  for (const float beta : {0.0f, 1.0f}) {
+    fill(problem.inputs.at("beta"), beta);
+    expect_exact(problem);
+  }
+}
+
+// beta |k|^2 up to 9: a step may stretch a state by up to 8, so gates are no bound.
+TEST_F(KdaBackwardSegmentsTest, LongKeys) {
+  for (const float gate : {-0.6f, -3.0f}) {
+    Problem problem = with_final_state(1, 1, 450, 32, 32);
+    for (float& x : problem.inputs.at("k").elements<float>()) x *= 3;
+    round_to_bf16(problem.inputs.at("k"));
+    set_gates(problem, 0, [&](std::size_t, std::size_t) { return gate; });
+    expect_exact(problem, 2e-2);
   }
 }
 
 TEST(KdaBackwardTest, NoStates) {
   Problem problem = drawn(1, 2, 70, 16, 32, 64, kda_backward());
   problem.inputs.erase("initial_state");
-  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), problem), 5);
+  EXPECT_EQ(expect_supporting_stages_match(kda_backward(), problem), 6);
   for (const Stage& stage : kda_backward().stages()) {
     SCOPED_TRACE(stage.name);
     StageTensors tensors(kda_backward(), problem, stage.processor, storage_of(stage), Dtype::fp32);

@@ -81,4 +81,18 @@ inline void expect_stages_match(const Problem& problem, const Layout& layout = {
   EXPECT_EQ(bf16_ran, Dk > 256 || !is_aligned || Dv > 512 ? 1 : normalizes ? 2 : Dk > 128 ? 4 : narrow);
 }
 
+/// Runs the gradients in `segments` and expects errors as the runner asks for, and not much larger than where the
+/// sequence is walked at once.
+/// @param whole the stage that does so
+inline void expect_segments_match(const Problem& problem, const Operator& definition, const char* whole,
+                                  double tolerance = 1e-2) {
+  const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
+  const Outputs at_once = evaluate(definition, find_stage(definition, whole), problem);
+  for (const auto& [name, out] : evaluate(definition, find_stage(definition, "segments"), problem)) {
+    const double error = compare(name, out, truth).error;
+    EXPECT_LE(error, 1.5 * compare(name, at_once.at(name), truth).error + 1e-6) << name;
+    EXPECT_LE(error, tolerance) << name;
+  }
+}
+
 }  // namespace tutorial

@@ -19,6 +19,7 @@
 
 #include <cuda_runtime.h>
 
+#include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
 #include "common/tile/base2.cuh"
 #include "common/tile/chunk_threads.cuh"
@@ -87,6 +88,18 @@ __device__ __forceinline__ int warm_up_start(int begin, int limit, int channels,
     if (!__syncthreads_and(sum <= kForgotten * float(n) / float(limit))) break;
   }
   return begin <= limit * kChunk ? 0 : kNoWarmUp;
+}
+
+/// Writes how much a chunk of the delta rule with one gate per position leaves of a state at most. A step turns S into
+/// (I - beta k^T k) exp(g) S. The matrix stretches what lies along k by 1 - beta |k|^2, and nothing else. One warp calls.
+/// @param sum of the chunk's gates, to base 2
+/// @param beta,factors,squares [64] in shared memory: keys are multiplied by factors, and have these squares before
+__device__ __forceinline__ void store_bound(float* bound, float sum, const float* beta, const float* factors,
+                                            const float* squares) {
+  const auto stretch = [&](int t) { return max(fabsf(1 - beta[t] * factors[t] * factors[t] * squares[t]), 1.0f); };
+  const int lane = int(lane_index());
+  const float of_chunk = ex2(sum + warp_sum(log2f(stretch(lane)) + log2f(stretch(lane + 32))));
+  if (lane == 0) store_global(bound, of_chunk);
 }
 
 }  // namespace tutorial::tile

@@ -63,12 +63,22 @@ struct Pairs {
   }
 };
 
-/// Barriers: `full` and `empty` of each place. Named barriers: of the two warpgroups that compute, and the first of
-/// those of each.
+/// Barriers: `full` and `empty` of each place. Named barriers: the first of those of each of the two warpgroups that
+/// compute, and the first of those that say that a warpgroup needs a state no longer.
 struct GradientBarriers {
   Barrier full[kPlaces], empty[kPlaces];
 };
-constexpr unsigned kBothGroups = 1, kOwnGroup = 2;
+constexpr unsigned kOwnGroup = 1, kNeededNoLonger = 3;
+
+/// A warpgroup does not read kS or kDS any more. A gradient takes the place of the state when the other one does not,
+/// either; until then there is something else to do. @param group 0 or 1
+__device__ __forceinline__ void end_reads_of(Place state, int group) {
+  arrive_at_named_barrier(kNeededNoLonger + (state == kDS ? 2 : 0) + group, 2 * kWarpgroup);
+}
+/// Waits until the other warpgroup has said so.
+__device__ __forceinline__ void wait_for_reads_of(Place state, int group) {
+  wait_at_named_barrier(kNeededNoLonger + (state == kDS ? 2 : 0) + 1 - group, 2 * kWarpgroup);
+}
 
 /// scores = X Y^T, of 64 rows of each.
 template <int kDv>

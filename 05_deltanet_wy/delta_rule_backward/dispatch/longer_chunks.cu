@@ -44,6 +44,8 @@
 #include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_pairs.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/segmented_walks.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/segments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
@@ -128,10 +130,13 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().dV).along_mn(kRow), tiles().S, false);
     wgmma_commit();
     wgmma_wait<0>(dQ, dK);
-    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // S is no longer needed
-    store_gradient<kDk>(tiles().dQ, dQ, g.scale, maps.dq, pair, kGroup);
+    end_reads_of(kS, kGroup);
+    float betas[2];
+    load_betas(betas, g, pair.b, pair.h, pair.first + kRow);
 #pragma unroll
     for (int i = 0; i < kDk / 2; ++i) dK[i] *= minus;
+    wait_for_reads_of(kS, kGroup);
+    store_gradient<kDk>(tiles().dQ, dQ, g.scale, maps.dq, pair, kGroup);
 
     wait(kQ);
 #pragma unroll
@@ -157,7 +162,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       wgmma_commit();
       wgmma_wait<0>(scores, dK);
       if (other == kGroup) {
-        store_beta_gradient(g, pair.b, pair.h, pair.first + kRow, scores);
+        store_beta_gradient(g, pair.b, pair.h, pair.first + kRow, scores, betas);
         round_scores<Mask::kStrictlyLower>(y, scores, minus);
       } else {
         round_scores<Mask::kAll>(y, scores, minus);
@@ -187,8 +192,9 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().V).along_mn(kRow), tiles().dS, true);
     wgmma_commit();
     wgmma_wait<0>(dK);
+    end_reads_of(kDS, kGroup);
     release(kV);
-    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // dS is no longer needed
+    wait_for_reads_of(kDS, kGroup);
     store_gradient<kDk>(tiles().dK, dK, g.scale, maps.dk, pair, kGroup);
     release_stored(kDS);
     ring.advance();
@@ -224,12 +230,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         load_panels(tile, map, full, {.position = row, .head = pair.h, .batch = pair.b});
       };
       const int state = pair.first / kPair * kDv;
-      load(kS, tiles.S, maps.S, state);
+      // In the order in which the places are released, so that no copy waits for a place that others do not need.
       load(kDO, tiles.dO, maps.d_o, pair.first);
-      load(kV, tiles.V, maps.v_new, pair.first);
-      load(kK, tiles.K, maps.k, pair.first);
-      load(kDV, tiles.dV, maps.dv, pair.first);
       load(kQ, tiles.Q, maps.q, pair.first);
+      load(kS, tiles.S, maps.S, state);
+      load(kDV, tiles.dV, maps.dv, pair.first);
+      load(kK, tiles.K, maps.k, pair.first);
+      load(kV, tiles.V, maps.v_new, pair.first);
       load(kDS, tiles.dS, maps.dS, state);
       ring.advance();
     }
@@ -240,10 +247,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   }
 }
 
-}  // namespace
-
-void longer_chunks_backward(const Bf16BackwardArguments& g) {
-  const Workspace x = start_walks<2>(g, "delta_rule --backward: longer_chunks");
+/// Starts the last kernel.
+void start_gradients_of_pairs(const Bf16BackwardArguments& g, const Workspace& x) {
   const int count = ceil_div(g.L, kPair), all = g.B * g.H * count;
   select_widths(g, [&]<int kDk, int kDv>() {
     LaunchConfig config(unsigned(std::min(all, multiprocessor_count())), unsigned(kBlockThreads),
@@ -252,6 +257,20 @@ void longer_chunks_backward(const Bf16BackwardArguments& g) {
     launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kPair, kDv), Pairs{count, all, g.H});
   });
   end_part("gradients");
+}
+
+}  // namespace
+
+void longer_chunks_backward(const Bf16BackwardArguments& g) {
+  start_gradients_of_pairs(g, start_walks<2>(g, "delta_rule --backward: longer_chunks"));
+}
+
+void segments_backward(const Bf16BackwardArguments& g) {
+  const PreparedTiles prepared = prepare_tiles(forward_of(g), kLeastBeta);
+  end_part("prepare");
+  const Workspace x = workspace_of(g, "delta_rule --backward: longer_chunks", 2);
+  start_segmented_walks<2, false>(g, walk_maps(g, prepared, x), nullptr, nullptr, BackwardSegments::one_wave(g));
+  start_gradients_of_pairs(g, x);
 }
 
 }  // namespace tutorial::delta_rule

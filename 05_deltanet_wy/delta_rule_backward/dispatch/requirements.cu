@@ -11,6 +11,7 @@
 #include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/segments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/workspace_bytes.hpp"
 #include "common/ceil_div.hpp"
@@ -116,6 +117,10 @@ std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
 
 std::int64_t longer_chunks_backward_memory(const Bf16BackwardArguments& g) {
   return prepared_tiles_memory(forward_of(g)) + WorkspaceBytes(g, 2).all();
+}
+
+std::int64_t segments_backward_memory(const Bf16BackwardArguments& g) {
+  return longer_chunks_backward_memory(g) + backward_segments_memory(g, BackwardSegments::one_wave(g), 0);
 }
 
 // Bytes that move.

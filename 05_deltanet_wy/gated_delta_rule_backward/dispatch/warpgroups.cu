@@ -51,12 +51,13 @@
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_pairs.cuh"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/segmented_walks.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/segments.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated_tiles.hpp"
 #include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward/dispatch/forward_arguments.hpp"
-#include "05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroup_walks.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/device.hpp"
@@ -74,6 +75,9 @@
 
 namespace tutorial::gated_delta_rule {
 namespace {
+
+using namespace delta_rule;  // walks, and pairs of chunks
+using namespace tile;
 
 /// What the last kernel knows of a pair's positions, in shared memory.
 struct Positions {
@@ -288,8 +292,9 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     wait(kDS);
     float of_pair =
         at.from_start(kPair - 1) * product_of_states<kDk, kDv>(tiles().S, tiles().dS, int(threadIdx.x) - kWarpgroup);
-    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // S is no longer needed
-    store_gradient<kDk>(tiles().dQ, dQ, g.scale, maps.dq, pair, group, fresh_lane());
+    end_reads_of(kS, group);
+    float betas[2];
+    load_betas(betas, g, pair.b, pair.h, pair.first + own_row);
 #pragma unroll
     for (int row = 0; row < 2; ++row) decays[row] *= minus * at.factors[own_row + wgmma_row(2 * row)];
     scale_rows(dK, decays);
@@ -307,12 +312,15 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       wgmma_commit();
       wgmma_wait<0>(dK);
     }
+    // The first chunk has one product of scores before this, the second one two before it says that it needs S no longer.
+    wait_for_reads_of(kS, group);
+    store_gradient<kDk>(tiles().dQ, dQ, g.scale, maps.dq, pair, group, fresh_lane());
     sum_rows(diagonal);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const int p = own_row + wgmma_row(2 * row), t = pair.first + p;
-      if (lane_index() % 4 != 0 || t >= g.L) continue;
-      const float beta = fmaxf(load_global(g.beta.row(pair.b, pair.h, t)), kLeastBeta);
+      if (lane_index() / 8 != lane_index() % 4 || t >= g.L) continue;  // the lanes with the betas
+      const float beta = fmaxf(betas[row], kLeastBeta);
       store_global(g.dbeta.row(pair.b, pair.h, t), diagonal[row] / (at.factors[p] * beta * beta));
     }
     multiply_rows<kDk>(products, dK, tiles().K, own_row);
@@ -326,6 +334,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
 #pragma unroll
     for (int row = 0; row < 2; ++row) decays[row] = at.to_end(own_row + wgmma_row(2 * row));
     wgmma_wait<0>(writing);
+    end_reads_of(kDS, group);
     scale_rows(writing, decays);
     multiply_rows<kDk>(products, writing, tiles().K, own_row);
 #pragma unroll
@@ -384,7 +393,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     release(kQ);
     release(kK);
     positions_ring.advance();
-    wait_at_named_barrier(kBothGroups, 2 * kWarpgroup);  // dS is no longer needed
+    wait_for_reads_of(kDS, group);
     store_gradient<kDk>(tiles().dK, dK, g.scale, maps.dk, pair, group, fresh_lane());
     release_stored(kDS);
     ring.advance();
@@ -482,12 +491,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         load_panels(tile, map, full, {.position = row, .head = pair.h, .batch = pair.b});
       };
       const int state = pair.first / kPair * kDv;
+      // In the order in which the places are released; of those that are released at once, what is needed first comes first.
       load(kS, tiles.S, maps.S, state);
       load(kDO, tiles.dO, maps.d_o, pair.first);
-      load(kQ, tiles.Q, maps.q, pair.first);
-      load(kDV, tiles.dV, maps.dv, pair.first);
       load(kV, tiles.V, maps.v_new, pair.first);
+      load(kDV, tiles.dV, maps.dv, pair.first);
       load(kK, tiles.K, maps.k, pair.first);
+      load(kQ, tiles.Q, maps.q, pair.first);
       load(kDS, tiles.dS, maps.dS, state);
       ring.advance();
     }
@@ -502,19 +512,16 @@ std::int64_t factors_memory(const Bf16BackwardArguments& g) {
   return std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * kChunk * 4;
 }
 
-}  // namespace
-
-void warpgroups_backward(const Bf16BackwardArguments& g) {
+/// All kernels.
+void run(const Bf16BackwardArguments& g, const BackwardSegments& cut) {
   auto* factors = workspace<float>("gated_delta_rule --backward: factors", std::size_t(factors_memory(g) / 4));
-  const PreparedTiles prepared = prepare_tiles(forward_of(g), {kLeastBeta, factors});
+  const std::size_t chunks = std::size_t(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk));
+  auto* bounds = cut.count > 1 ? workspace<float>("gated_delta_rule --backward: bounds", chunks) : nullptr;
+  const PreparedTiles prepared =
+      prepare_tiles(forward_of(g), {.least_beta = kLeastBeta, .factors = factors, .bounds = bounds});
   end_part("prepare");
   const Workspace x = workspace_of(g, "gated_delta_rule --backward: warpgroups", 2);
-  const auto start = [&]<class Shape>(Shape) {
-    launch(walks_kernel<Shape, 2>, walk_launch(g, kGatedWalkBytes<Shape>), g, walk_maps(g, prepared, x),
-           prepared.decays, prepared.N);
-  };
-  g.Dk <= 64 ? start(PanelShape<64, kColumns>()) : start(PanelShape<128, kColumns>());
-  end_part("walks");
+  start_segmented_walks<2, true>(g, walk_maps(g, prepared, x), prepared.decays, bounds, cut);
   const int count = ceil_div(g.L, kPair), all = g.B * g.H * count;
   select_widths(g, [&]<int kDk, int kDv>() {
     LaunchConfig config(unsigned(std::min(all, multiprocessor_count())), unsigned(kBlockThreads),
@@ -526,6 +533,16 @@ void warpgroups_backward(const Bf16BackwardArguments& g) {
   end_part("gradients");
 }
 
+}  // namespace
+
+void warpgroups_backward(const Bf16BackwardArguments& g) {
+  run(g, {1, ceil_div(g.L, kChunk)});
+}
+
+void segments_backward(const Bf16BackwardArguments& g) {
+  run(g, BackwardSegments::one_wave(g));
+}
+
 std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
   delta_rule::Bf16BackwardArguments without_gates = g;
   without_gates.normalize_keys = false;  // here the last kernel has all of a key
@@ -534,6 +551,10 @@ std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
 
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
   return prepared_tiles_memory(forward_of(g)) + WorkspaceBytes(g, 2).all() + factors_memory(g);
+}
+
+std::int64_t segments_backward_memory(const Bf16BackwardArguments& g) {
+  return warpgroups_backward_memory(g) + backward_segments_memory(g, BackwardSegments::one_wave(g), 1);
 }
 
 std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments& g) {

@@ -138,12 +138,16 @@ __device__ __forceinline__ void start_loads(const ChunkGradientTiles<kDv>& tiles
   }
 }
 
-/// The sums over the rows of S . dS, in kWarps parts: a thread has a unit of eight columns.
+/// The sums over the rows of S . dS, times 1 / D, in kWarps parts: a thread has a unit of eight columns. The square of D may
+/// be too small for fp32, so S is divided by it first.
+/// @param growth 1 / D of the lane's two columns, 2 lane_index() and the one after it
 template <int kDv>
-__device__ __forceinline__ void multiply_states(const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums) {
+__device__ __forceinline__ void multiply_states(const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums, float2 growth) {
   constexpr int kUnits = kColumns / 8, kRows = kWarpgroup / kUnits;  // of a row; rows at a time
   const int thread = int(threadIdx.x), column = thread % kUnits * 8, unit = tiles.S.unit(thread / kUnits, column);
-  float parts[8] = {};
+  float parts[8] = {}, growths[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) growths[i] = __shfl_sync(kAllLanes, i % 2 ? growth.y : growth.x, column / 2 + i / 2);
 #pragma unroll
   for (int row = 0; row < kDv; row += kRows) {
     const uint4 s = *reinterpret_cast<const uint4*>(tiles.S.data + tiles.S.advance(unit, row, 0));
@@ -152,8 +156,8 @@ __device__ __forceinline__ void multiply_states(const ChunkGradientTiles<kDv>& t
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 x = unpack(of_s[i]), y = unpack(of_ds[i]);
-      parts[2 * i] += x.x * y.x;
-      parts[2 * i + 1] += x.y * y.y;
+      parts[2 * i] += growths[2 * i] * x.x * y.x;
+      parts[2 * i + 1] += growths[2 * i + 1] * x.y * y.y;
     }
   }
 #pragma unroll
@@ -230,7 +234,8 @@ struct ProductSums {
   WarpgroupColumns A, C, writes, pairs;
 };
 
-/// Turns the thread's elements of sums into dq and dk, in the places of Q+ and K+, and into the terms of dg.
+/// Turns the thread's elements of sums into dq and dk, in the places of Q+ and K+, and into the terms of dg. No two
+/// numbers that contain decays are multiplied: that would be D^2, which may be too small for fp32.
 /// @param own y_t of the thread's two rows
 template <int kDv>
 __device__ __forceinline__ void finish_elements(const ChunkGradientTiles<kDv>& tiles, const ProductSums& of,
@@ -245,34 +250,31 @@ __device__ __forceinline__ void finish_elements(const ChunkGradientTiles<kDv>& t
               in_fp32 = tiles.gates.advance(place, d) + lower * 8 * 32;
     auto* of_q = reinterpret_cast<std::uint32_t*>(tiles.Q.data + two);
     auto* of_k = reinterpret_cast<std::uint32_t*>(tiles.K.data + two);
-    const float2 q = unpack(*of_q), k = unpack(*of_k);
-    const float2 k_end = unpack(*reinterpret_cast<const std::uint32_t*>(tiles.K_end.data + two));
+    const float2 Q = unpack(*of_q), K_end = unpack(*reinterpret_cast<const std::uint32_t*>(tiles.K_end.data + two));
     const float2 b = *reinterpret_cast<const float2*>(tiles.gates.data + in_fp32);
     const float2 b_end = *reinterpret_cast<const float2*>(tiles.gates.data + tiles.gates.advance(end, d));
-    const auto dq = [&](float A, float k_end, float b, float b_end) {
-      return ex2(b - b_end) * (A + own[lower] * k_end);
-    };
-    const auto dk = [&](float C, float written, float q, float b, float b_end) {
-      return ex2(b - b_end) * C + ex2(-b) * (written + own[lower] * q);
-    };
-    const float of_dq[] = {dq(of.A[i], k_end.x, b.x, b_end.x), dq(of.A[i + 1], k_end.y, b.y, b_end.y)};
-    const float of_dk[] = {dk(of.C[i], of.writes[i] + of.pairs[i], q.x, b.x, b_end.x),
-                           dk(of.C[i + 1], of.writes[i + 1] + of.pairs[i + 1], q.y, b.y, b_end.y)};
-    store_for_copies(of_q, pack(of_dq[0], of_dq[1]));
-    store_for_copies(of_k, pack(of_dk[0], of_dk[1]));
-    *reinterpret_cast<float2*>(const_cast<float*>(tiles.e.data) + in_fp32) = {
-        q.x * of.A[i] + k.x * of.C[i] - k_end.x * of.pairs[i],
-        q.y * of.A[i + 1] + k.y * of.C[i + 1] - k_end.y * of.pairs[i + 1]};
-    *reinterpret_cast<float2*>(const_cast<float*>(tiles.w.data) + in_fp32) = {k_end.x * of.writes[i],
-                                                                              k_end.y * of.writes[i + 1]};
+    float dq[2], dk[2], e[2], w[2];
+#pragma unroll
+    for (int x = 0; x < 2; ++x) {
+      const float here = x ? b.y : b.x, growth = ex2(here - (x ? b_end.y : b_end.x)), from_start = ex2(-here);
+      const float q = from_start * (x ? Q.y : Q.x), k = growth * (x ? K_end.y : K_end.x);
+      const float asked = growth * of.A[i + x], read = growth * of.C[i + x];
+      const float written = from_start * of.writes[i + x], paired = from_start * of.pairs[i + x];
+      dq[x] = asked + own[lower] * k;
+      dk[x] = read + written + paired + own[lower] * q;
+      e[x] = q * asked + k * (read - paired);
+      w[x] = k * written;
+    }
+    store_for_copies(of_q, pack(dq[0], dq[1]));
+    store_for_copies(of_k, pack(dk[0], dk[1]));
+    *reinterpret_cast<float2*>(const_cast<float*>(tiles.e.data) + in_fp32) = {e[0], e[1]};
+    *reinterpret_cast<float2*>(const_cast<float*>(tiles.w.data) + in_fp32) = {w[0], w[1]};
   }
 }
 
 /// Turns the terms e and w into dg, in the place of e.
-/// @param growth 1 / D of the lane's two columns
 template <int kDv>
-__device__ __forceinline__ void add_up_terms(const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums, int warp,
-                                             float2 growth) {
+__device__ __forceinline__ void add_up_terms(const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums, int warp) {
   const int lane = fresh_lane();
   const auto two = [&](float(&row)[kColumns]) -> float2& { return reinterpret_cast<float2*>(row)[lane]; };
   float2 dg[kRowsOfWarp], read{0, 0}, written{0, 0};
@@ -300,17 +302,17 @@ __device__ __forceinline__ void add_up_terms(const ChunkGradientTiles<kDv>& tile
   }
 #pragma unroll
   for (int i = 0; i < kRowsOfWarp; ++i) {
-    store_for_copies(&two_of(tiles.e, i), float2{growth.x * (dg[i].x + rest.x), growth.y * (dg[i].y + rest.y)});
+    store_for_copies(&two_of(tiles.e, i), float2{dg[i].x + rest.x, dg[i].y + rest.y});
   }
 }
 
 /// dq, dk, dg and dbeta of a chunk that has one anchor, after start_loads(). Called by the block's warpgroup.
-/// @param decays -D of the chunk
+/// @param minus_D -D of the lane's two columns
 template <int kDv>
 __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArguments& g,
                                                       const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums,
                                                       const ChunkGradientMaps& maps, const ChunkOfBlock& at,
-                                                      const float* decays) {
+                                                      float2 minus_D) {
   const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), t = at.n * kChunk;
   const TileOrigin part{.column = at.first, .position = t, .head = at.h, .batch = at.b};
   ProductSums of;
@@ -318,6 +320,8 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   float own[2];  // y_t
   {
     WarpgroupScores of_queries, of_keys;
+    float betas[2];
+    if (at.first == 0) load_betas(betas, g, at.b, at.h, t);
     sums.values_full.wait(0);
     wgmma_fence(of.A, of.C, of_queries, of_keys);
     start_scores(of_queries, tiles.dO, tiles.v_new);
@@ -326,9 +330,9 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
     start_product_with_state<kColumns, kDv>(of.C, k_along_rows(tiles.dV), tiles.S, false);
     wgmma_commit();
     sums.keys_full.wait(0);
-    multiply_states(tiles, sums);
+    multiply_states(tiles, sums, {-1 / minus_D.x, -1 / minus_D.y});
     wgmma_wait<0>(of.A, of.C, of_queries, of_keys);
-    if (at.first == 0) store_beta_gradient(g, at.b, at.h, t, of_keys);
+    if (at.first == 0) store_beta_gradient(g, at.b, at.h, t, of_keys, betas);
     diagonal_of(own, of_queries);
     round_earlier(y, of_queries, g.scale);
     round_earlier(z, of_keys, -1);
@@ -352,11 +356,6 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   start_pairs(of.C, z, tiles.K_end);
   start_product_with_state<kColumns, kDv>(of.writes, k_along_rows(tiles.v_new), tiles.dS, false);
   start_transposed_pairs(of.pairs, tiles.Y, tiles.Q, false);
-  float2 growth{1, 1};  // 1 / D of the lane's two columns
-  if (const int d = at.first + int(lane_index()) * 2; d < g.Dk) {
-    const float2 minus_D = load_for_update(reinterpret_cast<const float2*>(decays + d));
-    growth = {-1 / minus_D.x, -1 / minus_D.y};
-  }
   sums.gates_full.wait(0);
   add_up_gates(tiles, sums, warp);
   fence_async_proxy();
@@ -374,7 +373,7 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
     store_tile(maps.dq, tiles.Q.data, part);
     store_tile(maps.dk, tiles.K.data, part);
   }
-  add_up_terms(tiles, sums, warp, growth);
+  add_up_terms(tiles, sums, warp);
   fence_async_proxy();
   __syncthreads();
   if (threadIdx.x > 0) return;

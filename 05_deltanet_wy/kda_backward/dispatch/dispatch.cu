@@ -4,8 +4,9 @@
 ///
 /// Idea: as in `dispatch` of `delta_rule`, copies with more columns make every problem up to Dk = Dv = 128 one that
 /// `tensor_core` supports. The columns are zeros; for g that means gates of 1. On Hopper `warpgroups` computes those of
-/// more than a few positions, unless keys have to be normalised. Wider problems, and all where the tiles do not fit into a block's shared memory, are
-/// computed in fp32, position after position.
+/// more than a few positions, unless keys have to be normalised, and `segments` where few heads would leave
+/// multiprocessors idle. Wider problems, and all where the tiles do not fit into a block's shared memory, are computed in
+/// fp32, position after position.
 /// Improves on: `tensor_core` does not support widths that are no multiple of 16 or rows that are not aligned.
 /// Unchanged: the products.
 /// Equation: those of `tensor_core`.
@@ -20,6 +21,7 @@
 
 #include "05_deltanet_wy/delta_rule_backward/dispatch/choice.hpp"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/segments.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 
 namespace tutorial::kda {
@@ -27,12 +29,15 @@ namespace {
 
 // Up to so many positions `tensor_core` is faster: on an H100 by 10 % for 256, and slower by 6 % for 512.
 constexpr int kFewPositions = 256;
+constexpr double kChunkClocks = 2900;  // of the walks, with 8 heads of 16384 positions on an H200
 
 /// The fastest kernel for a problem that `tensor_core` supports.
 delta_rule::Kernel<Bf16BackwardArguments> fastest(const Bf16BackwardArguments& g) {
-  if (g.L > kFewPositions && warpgroups_backward_unsupported(g).empty())
-    return {"warpgroups", warpgroups_backward, warpgroups_backward_memory};
-  return {"tensor_core", tensor_core_backward, tensor_core_backward_memory};
+  if (g.L <= kFewPositions || !warpgroups_backward_unsupported(g).empty())
+    return {"tensor_core", tensor_core_backward, tensor_core_backward_memory};
+  if (delta_rule::segments_are_faster(g, kChunkClocks, true))
+    return {"segments", segments_backward, segments_backward_memory};
+  return {"warpgroups", warpgroups_backward, warpgroups_backward_memory};
 }
 
 delta_rule::Choice choice_for(const Bf16BackwardArguments& g) {

@@ -64,6 +64,57 @@ __device__ __forceinline__ void store_panels(const TensorMap& map, const PanelTi
   }
 }
 
+/// The length of row t, of which a thread has one half and its neighbour the other.
+template <int kDk>
+__device__ __forceinline__ float length_of_row(const PanelTile<kDk>& rows, int t) {
+  const int first = int(lane_index()) % 2 * kDk / 2;
+  float squares = 0;
+#pragma unroll 4
+  for (int d = first; d < first + kDk / 2; d += 8) {
+    const uint4 units = *reinterpret_cast<const uint4*>(rows.data + rows.unit(t, d));
+    for (const std::uint32_t x : {units.x, units.y, units.z, units.w}) {
+      const float2 two = unpack(x);
+      squares += two.x * two.x + two.y * two.y;
+    }
+  }
+  return sqrtf(squares + shuffle_xor(squares, 1));
+}
+
+/// The bound of a chunk (chunk/zero_starts.cuh). It turns S into (diag(exp(b_end)) - K-^T T K+) S + K-^T T V, and a sum
+/// stretches no vector by more than its terms do together:
+///
+///     max of exp(b_end) + sum over t and i <= t of |K-_t| |T_ti| |K+_i|
+///
+/// Called by the block's threads when K+, K- and T are in shared memory. @param decay exp(b_end) of the thread's column
+template <int kDk>
+__device__ __forceinline__ float bound_of_chunk(const ChunkSlot<kDk>& slot, const SquarePanel& T, int warp,
+                                                float decay) {
+  __shared__ float lengths[kChunk], of_warps[2][kWarpgroup / 32];
+  constexpr float kRounding = 1.01f;  // of T, of which there is a second part, and of these sums
+  const int lane = int(lane_index()), t = warp * kBlock + lane / 2;
+  const float of_key = length_of_row(slot.K(), t), of_end = length_of_row(slot.K_end(), t);
+  if (lane % 2 == 0) lengths[t] = of_key;
+  __syncthreads();
+  float sum = 0;
+#pragma unroll
+  for (int i = lane % 2 * kChunk / 2; i < (lane % 2 + 1) * kChunk / 2; i += 8) {
+    const uint4 units = *reinterpret_cast<const uint4*>(T.data + T.unit(t, i));
+    const std::uint32_t two[] = {units.x, units.y, units.z, units.w};
+#pragma unroll
+    for (int x = 0; x < 4; ++x) {
+      const float2 of_T = unpack(two[x]);
+      sum += fabsf(of_T.x) * lengths[i + 2 * x] + fabsf(of_T.y) * lengths[i + 2 * x + 1];
+    }
+  }
+  sum = warp_sum(of_end * sum);
+  const float largest = warp_max(decay);
+  if (lane == 0) of_warps[0][warp] = sum, of_warps[1][warp] = largest;
+  __syncthreads();
+  float bound = 0, most = 0;
+  for (int w = 0; w < kWarpgroup / 32; ++w) bound += of_warps[0][w], most = max(most, of_warps[1][w]);
+  return most + kRounding * bound;
+}
+
 /// Grid (N, H, B).
 template <int kDk>
 __global__ void __launch_bounds__(kWarpgroup, 3)
@@ -127,6 +178,7 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   const bool has_anchor = ways[0] && ways[1] && ways[2] && ways[3];
   if (thread < a.Dk) store_global(out.decays + chunk * a.Dk + thread, has_anchor ? -decay : decay);
   if (thread == 0) {
+    store_global(out.anchors + chunk, has_anchor);
     store_panels(maps.Q, slot.Q(), origin);
     store_panels(maps.K, slot.K(), origin);
     store_panels(maps.K_end, slot.K_end(), origin);
@@ -135,14 +187,19 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   put_fragments(scores_of_queries, P);
   fence_async_proxy();
   __syncthreads();
-  if (thread > 0) return;
-  TileOrigin rows{.position = n * kMatrixRows, .head = h, .batch = b};
-  for (const SquarePanel& matrix : {U[0], U[1], scores_of_queries}) {
-    store_panels(maps.matrices, matrix, rows);
-    rows.position += kChunk;
+  if (thread == 0) {
+    TileOrigin rows{.position = n * kMatrixRows, .head = h, .batch = b};
+    for (const SquarePanel& matrix : {U[0], U[1], scores_of_queries}) {
+      store_panels(maps.matrices, matrix, rows);
+      rows.position += kChunk;
+    }
+    commit_stores();
   }
-  commit_stores();
-  wait_stores_read<0>();
+  if (out.bounds) {
+    const float bound = bound_of_chunk(slot, U[0], warp, thread < a.Dk ? decay : 0.0f);
+    if (thread == 0) store_global(out.bounds + chunk, bound);
+  }
+  if (thread == 0) wait_stores_read<0>();
 }
 
 std::int64_t all_chunks(const Bf16Arguments& a) {
@@ -151,13 +208,14 @@ std::int64_t all_chunks(const Bf16Arguments& a) {
 
 }  // namespace
 
-PreparedChunks prepare_chunks(const Bf16Arguments& a) {
+PreparedChunks prepare_chunks(const Bf16Arguments& a, float* bounds) {
   const std::int64_t chunks = all_chunks(a), elements = chunks * kChunk * a.Dk, N = ceil_div(a.L, kChunk);
   auto* rows = workspace<__nv_bfloat16>("kda --backward: decayed q and k", std::size_t(3 * elements));
   auto* matrices =
       workspace<__nv_bfloat16>("kda --backward: T and P", std::size_t(chunks * kMatrixRows * std::int64_t(kChunk)));
   auto* decays = workspace<float>("kda --backward: decays of chunks", std::size_t(chunks * a.Dk));
-  const PreparedChunks out{int(N), rows, rows + elements, rows + 2 * elements, matrices, decays};
+  auto* anchors = workspace<int>("kda --backward: anchors of chunks", std::size_t(chunks));
+  const PreparedChunks out{int(N), rows, rows + elements, rows + 2 * elements, matrices, decays, anchors, bounds};
   const TensorSizes keys = tensor_sizes(a, a.Dk);
   const auto map = [&](__nv_bfloat16* data, std::int64_t rows, int columns) {
     return tile_map(packed(data, a.H, rows, columns), {a.B, a.H, rows, columns}, kChunk);
@@ -179,7 +237,7 @@ PreparedChunks prepare_chunks(const Bf16Arguments& a) {
 }
 
 std::int64_t prepared_chunks_memory(const Bf16Arguments& a) {
-  return all_chunks(a) * (kChunk * 6 * std::int64_t(a.Dk) + 2 * kMatrixRows * kChunk + 4 * a.Dk);
+  return all_chunks(a) * (kChunk * 6 * std::int64_t(a.Dk) + 2 * kMatrixRows * kChunk + 4 * a.Dk + 4);
 }
 
 }  // namespace tutorial::kda

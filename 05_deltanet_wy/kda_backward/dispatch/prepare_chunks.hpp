@@ -11,8 +11,8 @@
 
 namespace tutorial::kda {
 
-/// 2 to that is the least decay of a chunk that has one anchor for its gradients: its square is a normal number.
-inline constexpr float kLeastPowerOfChunk = -60;
+/// 2 to that is the least decay of a chunk that has one anchor for its gradients, as for its scores (kda/chunk_anchor.cuh).
+inline constexpr float kLeastPowerOfChunk = -100;
 
 /// Rows of a chunk in PreparedChunks::matrices.
 inline constexpr int kMatrixRows = 3 * 64;
@@ -25,13 +25,16 @@ struct PreparedChunks {
   __nv_bfloat16* K_end;     ///< [B, H, 64 N, Dk], K-
   __nv_bfloat16* matrices;  ///< [B, H, N, 3, 64, 64]: -T rounded, its rounding error, P
   float* decays;            ///< [B, H, N, Dk], exp(b_end), with a minus if the chunk has one anchor
+  int* anchors;             ///< [B, H, N]: 1 if it has one, else 0. 32 chunks in a line of the cache
+  float* bounds;            ///< [B, H, N], of chunks (chunk/zero_starts.cuh); null: not wanted
 };
 
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Every beta is at least
 /// kLeastBeta. The next kernel may start early. Requires: an empty one_anchor_unsupported(), keys as they are.
+/// @param bounds where the bounds of chunks go, or null
 /// @throws CudaError if the memory cannot be allocated or the launch is refused
-PreparedChunks prepare_chunks(const Bf16Arguments&);
-/// Bytes of that workspace.
+PreparedChunks prepare_chunks(const Bf16Arguments&, float* bounds = nullptr);
+/// Bytes of that workspace, without the bounds.
 std::int64_t prepared_chunks_memory(const Bf16Arguments&);
 
 }  // namespace tutorial::kda

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x);
   const std::int64_t chunk = (std::int64_t(b) * g.H + h) * prepared.N + n;
   let_next_kernel_start();
-  if (load_for_update(prepared.decays + chunk * g.Dk) < 0) return;
+  if (load_for_update(prepared.anchors + chunk)) return;
   const auto fragments = [&](const __nv_bfloat16* states) {
     const auto* of_chunk = reinterpret_cast<const uint4*>(states + chunk * state_rows(g.Dv) * g.Dk);
     return sub_chunks::StateFragments{of_chunk + lane_index(), g.Dk / 16 * 32};

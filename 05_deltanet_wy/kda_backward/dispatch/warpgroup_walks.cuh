@@ -10,7 +10,9 @@
 /// The multiplication by D waits for nothing, so it is done while the first product runs. Of a chunk with one anchor
 /// (chunk_gradients.cuh) a walk leaves the states S and dS times D, else S and dS.
 ///
-/// The block and its warps are those without gates. Shared memory has the tiles of three chunks of the walk from the
+/// The block and its warps are those without gates, and so are segments (delta_rule_backward/dispatch/walk_segments.cuh).
+/// There the G of a segment is a decay for each row of S, and a map's values are the columns of -K+, each times the decay
+/// of that row before the chunk. Shared memory has the tiles of three chunks of the walk from the
 /// beginning, and of two of the walk from the end, which has more. There the tiles that the first two products read may
 /// be filled again before the chunk is done.
 
@@ -18,9 +20,12 @@
 
 #include <algorithm>
 
+#include "05_deltanet_wy/chunk/decay_columns.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/walk_segments.cuh"
 #include "05_deltanet_wy/delta_rule_backward/warpgroup_walks.cuh"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.hpp"
+#include "common/device/cp_async.cuh"
 #include "common/tile/float_panels.cuh"
 
 namespace tutorial::kda {
@@ -121,13 +126,13 @@ struct DecayedMaps {
   TensorMap Q, P, d_o, dv, dS;  // from the end
 };
 
-/// S = S . D, and passes it on times a factor: if the chunk has one anchor as it is then, as rows in shared memory, else
-/// as it was, as fragments in device memory, where they take the place of rows.
+/// S = S . D, and if it is left, passes it on times a factor: if the chunk has one anchor as it is then, as rows in shared
+/// memory, else as it was, as fragments in device memory, where they take the place of rows.
 /// @param state the block's rows of the chunk's state
 template <int kDk>
 __device__ __forceinline__ void decay_and_put(WarpgroupState<kDk>& S, const WalkMemory<kDk>& memory,
                                               DecayedBarriers& barriers, int stage, float factor, __nv_bfloat16* state,
-                                              int Dk) {
+                                              int Dk, bool is_left) {
   const ChunkDecays<kDk> decays = memory.decays(stage);
   const auto to = memory.stored().state;
   const bool has_anchor = decays.data[0] < 0;
@@ -147,45 +152,70 @@ __device__ __forceinline__ void decay_and_put(WarpgroupState<kDk>& S, const Walk
       rounded[2 * half + 1] = pack(stored.x * s[2], stored.y * s[3]);
       s[0] *= D.x, s[1] *= D.y, s[2] *= D.x, s[3] *= D.y;
     }
+    if (!is_left) continue;
     if (has_anchor) {
       stmatrix(to.data + to.advance(unit, 0, d), rounded);
     } else if (d < Dk) {
       store_global(fragments + d * 2, make_uint4(rounded[0], rounded[1], rounded[2], rounded[3]));
     }
   }
-  if (threadIdx.x == kWarpgroup) barriers.state_is_tile = has_anchor;
+  if (is_left && threadIdx.x == kWarpgroup) barriers.state_is_tile = has_anchor;
 }
 
-/// The walk from the beginning, by a warpgroup.
+/// The decays of the rows of a state that a thread has of Psi^T, before a chunk: two of G.
 template <int kDk>
-__device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, __nv_bfloat16* states, int N, int first,
+struct RowDecays {
+  int rows[2];  ///< of S
+  float decays[2] = {1, 1};
+
+  __device__ __forceinline__ explicit RowDecays(int first) : rows{first + wgmma_row(0), first + wgmma_row(2)} {}
+  __device__ __forceinline__ void multiply(const ChunkDecays<kDk>& by) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) decays[i] *= fabsf(by.data[rows[i] / 32 * by.kPanelElements + rows[i] % 32]);
+  }
+  __device__ __forceinline__ void multiply_into(WarpgroupColumns& sums) const {
+#pragma unroll
+    for (int i = 0; i < kChunk / 2; ++i) sums[i] *= decays[i / 2 % 2];
+  }
+};
+
+/// The walk from the beginning, by a warpgroup.
+/// @param states of the block's head: S^T of chunks, of which it has 64 rows @param rows of each
+/// @param G of a map
+template <int kDk, bool kIsMap>
+__device__ __forceinline__ void walk_forwards(WarpgroupState<kDk>& S, RowDecays<kDk>& G, const Bf16BackwardArguments& g,
+                                              const BlockOfWalk<kDk, kIsMap>& at, __nv_bfloat16* states, int rows,
                                               const WalkMemory<kDk>& memory, DecayedBarriers& barriers) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y);
-  const int rows = int(gridDim.x) / 2 * kColumns;  // of a state
-  const auto state_of = [&](int n) { return states + (std::int64_t(n) * rows + first) * g.Dk; };
+  const auto state_of = [&](int n) { return states + (std::int64_t(n) * rows + at.first) * g.Dk; };
   const auto stored = memory.stored();
-  WarpgroupState<kDk> S;
-  load_group_state<kDk>(S, g.initial_state.data ? g.initial_state.row(b, h, 0) + first : nullptr,
-                        g.initial_state.stride_l, g.Dk, g.Dv - first);
+  const bool is_transition = kIsMap && at.walk == Walk::transition;
   RoundedState<kDk> s;
   WarpgroupColumns residual, v_new;
   WarpgroupFragments factor;
   const int unit = first_unit_of_columns();
   auto ring = Ring<kForwardDepth>::consumer();
   auto state_ring = Ring<1>::producer(), rows_ring = state_ring;
-  for (int n = 0; n < N; ++n) {
+  for (int i = at.chunks.begin(); i < at.chunks.count; ++i) {
+    const bool is_left = !kIsMap && i >= 0;
     const ForwardTiles<kDk> tiles = memory.forward(ring.stage());
+    const ValuePanel V{is_transition ? tiles.K.data + at.tile * tiles.K.kPanelElements : tiles.V.data};
     round_state<kDk>(s, S);
     ring.wait(barriers.full);
-    load_signed_values(residual, tiles.V, unit, kMinus);
+    load_signed_values(residual, V, unit, is_transition ? kPlus : kMinus);
+    if (is_transition) {
+      G.multiply_into(residual);
+      G.multiply(memory.decays(ring.stage()));
+    }
     wgmma_fence(residual, s);
     start_residual<kDk>(residual, s, tiles.K);
     wgmma_commit();
-    state_ring.wait(barriers.state_empty);
+    if (is_left) state_ring.wait(barriers.state_empty);
     wgmma_wait<1>(S);  // done already; without it the compiler would wait for the product with K+ before it touches S
-    decay_and_put<kDk>(S, memory, barriers, ring.stage(), 1, state_of(n), g.Dk);
-    pass_to_copies(barriers.state_full[0]);
-    state_ring.advance();
+    decay_and_put<kDk>(S, memory, barriers, ring.stage(), 1, state_of(at.chunks[i]), g.Dk, is_left);
+    if (is_left) {
+      pass_to_copies(barriers.state_full[0]);
+      state_ring.advance();
+    }
     wgmma_wait<0>(residual);
 
     round_columns(factor, residual);
@@ -198,37 +228,37 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, __
     wgmma_fence(S, factor);
     start_state_update<kDk>(S, factor, tiles.K_end);
     wgmma_commit();
-    rows_ring.wait(barriers.rows_empty);
-    put_output(stored.rows, v_new, 1);
-    pass_to_copies(barriers.rows_full[0]);
+    if (is_left) {
+      rows_ring.wait(barriers.rows_empty);
+      put_output(stored.rows, v_new, 1);
+      pass_to_copies(barriers.rows_full[0]);
+      rows_ring.advance();
+    } else {
+      end_reads();
+    }
     wgmma_wait<0>(S);
     // V and the decays may be filled again: between the ordinary loads that have read them and this arrival is a
-    // fence_async_proxy(), that of pass_to_copies().
+    // fence_async_proxy(), that of pass_to_copies() or end_reads().
     if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
     ring.advance();
-    rows_ring.advance();
   }
 }
 
-/// The walk from the end, by a warpgroup.
-template <int kDk>
-__device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, __nv_bfloat16* states, int N, int first,
+/// The walk from the end, by a warpgroup. Its state is dS / scale.
+/// @param states,rows as in the other walk, of dS^T
+template <int kDk, bool kIsMap>
+__device__ __forceinline__ void walk_backwards(WarpgroupState<kDk>& S, const Bf16BackwardArguments& g,
+                                               const BlockOfWalk<kDk, kIsMap>& at, __nv_bfloat16* states, int rows,
                                                const WalkMemory<kDk>& memory, DecayedBarriers& barriers) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y);
-  const int rows = int(gridDim.x) / 2 * kColumns;  // of a state
-  const auto state_of = [&](int n) { return states + (std::int64_t(n) * rows + first) * g.Dk; };
+  const auto state_of = [&](int n) { return states + (std::int64_t(n) * rows + at.first) * g.Dk; };
   const auto stored = memory.stored();
-  WarpgroupState<kDk> S;  // dS / scale
-  load_group_state<kDk>(S, g.dfinal_state.data ? g.dfinal_state.row(b, h, 0) + first : nullptr, g.dfinal_state.stride_l,
-                        g.Dk, g.Dv - first);
-#pragma unroll
-  for (float& element : S) element /= g.scale;
   RoundedState<kDk> s;
   WarpgroupColumns X, dV;  // dV with the opposite sign, divided by scale
   WarpgroupFragments factor;
   auto ring = Ring<kReversedDepth>::consumer();  // of both kinds of tiles
   auto state_ring = Ring<1>::producer(), rows_ring = state_ring;
-  for (int n = N - 1; n >= 0; --n) {
+  for (int i = at.chunks.begin(); i < at.chunks.count; ++i) {
+    const bool is_left = !kIsMap && i >= 0;
     const FirstTiles<kDk> tiles = memory.first(ring.stage());
     round_state<kDk>(s, S);
     ring.wait(barriers.full);
@@ -236,14 +266,18 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, _
     start_transposed_scores(X, tiles.dO, tiles.P);
     start_residual<kDk>(X, s, tiles.K_end);
     wgmma_commit();
-    state_ring.wait(barriers.state_empty);
+    if (is_left) state_ring.wait(barriers.state_empty);
     wgmma_wait<1>(S);  // as in the other walk
-    decay_and_put<kDk>(S, memory, barriers, ring.stage(), g.scale, state_of(n), g.Dk);
+    decay_and_put<kDk>(S, memory, barriers, ring.stage(), g.scale, state_of(at.chunks[i]), g.Dk, is_left);
     wgmma_fence(S);
     start_state_update<kDk>(S, tiles.dO, tiles.Q);
     wgmma_commit();
-    pass_to_copies(barriers.state_full[0]);
-    state_ring.advance();
+    if (is_left) {
+      pass_to_copies(barriers.state_full[0]);
+      state_ring.advance();
+    } else {
+      end_reads();
+    }
     const LaterTiles<kDk> later = memory.later(ring.stage());
     ring.wait(barriers.later_full);
     wgmma_wait<1>(X);
@@ -253,58 +287,58 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, _
     start_value_gradients(dV, factor, later.T_high, later.T_low);
     wgmma_commit();
     wgmma_wait<0>(S, dV);
-    // The decays may be filled again: between the ordinary loads that have read them and this arrival is a
-    // fence_async_proxy(), that of pass_to_copies().
+    // The decays may be filled again, as in the other walk.
     if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
 
     round_columns(factor, dV);
     wgmma_fence(S, factor);
     start_state_update<kDk>(S, factor, later.K);
     wgmma_commit();
-    rows_ring.wait(barriers.rows_empty);
-    put_output(stored.rows, dV, -g.scale);
-    pass_to_copies(barriers.rows_full[0]);
+    if (is_left) {
+      rows_ring.wait(barriers.rows_empty);
+      put_output(stored.rows, dV, -g.scale);
+      pass_to_copies(barriers.rows_full[0]);
+      rows_ring.advance();
+    }
     wgmma_wait<0>(S);
     if (lane_index() == 0) barriers.later_empty[ring.stage()].arrive();
     ring.advance();
-    rows_ring.advance();
-  }
-  if (g.dinitial_state.data) {
-#pragma unroll
-    for (float& element : S) element *= g.scale;
-    store_group_state<kDk>(g.dinitial_state.row(b, h, 0) + first, S, g.dinitial_state.stride_l, g.Dk, g.Dv - first);
   }
 }
 
-/// Loads the chunks of the walk from the beginning. Called by one thread. @param first the block's column of Dv
-template <int kDk>
+/// Loads the chunks of the walk from the beginning. Called by one thread.
+template <int kDk, bool kIsMap>
 __device__ __forceinline__ void load_forwards(const DecayedMaps& maps, const WalkMemory<kDk>& memory,
-                                              DecayedBarriers& barriers, int N, int first) {
-  const int h = int(blockIdx.y), b = int(blockIdx.z);
+                                              DecayedBarriers& barriers, const BlockOfWalk<kDk, kIsMap>& at) {
+  const bool has_values = !kIsMap || at.walk != Walk::transition;
   auto ring = Ring<kForwardDepth>::producer();
-  for (int n = 0; n < N; ++n) {
+  for (int i = at.chunks.begin(); i < at.chunks.count; ++i) {
+    const int n = at.chunks[i];
     const ForwardTiles<kDk> tiles = memory.forward(ring.stage());
     const auto decays = memory.decays(ring.stage());
-    const TileOrigin origin{.position = n * kChunk, .head = h, .batch = b};
+    const TileOrigin origin{.position = n * kChunk, .head = at.h, .batch = at.b};
     ring.wait(barriers.empty);
     Barrier& full = barriers.full[ring.stage()];
-    full.arrive_expect(tiles.kBytes + decays.kLoadedBytes);
+    full.arrive_expect(tiles.kBytes - (has_values ? 0 : tiles.V.kPanelBytes) + decays.kLoadedBytes);
     load_panels(tiles.K, maps.K, full, origin);
-    load_tile(maps.v, tiles.V.data, full, {.column = first, .position = n * kChunk, .head = h, .batch = b});
-    load_panels(decays, maps.decays, full, {.position = n, .head = h, .batch = b});
-    load_tile(maps.T, tiles.T_high.data, full, {.position = n * kMatrixRows, .head = h, .batch = b});
+    if (has_values) {
+      load_tile(maps.v, tiles.V.data, full, {.column = at.first, .position = n * kChunk, .head = at.h, .batch = at.b});
+    }
+    load_panels(decays, maps.decays, full, {.position = n, .head = at.h, .batch = at.b});
+    load_tile(maps.T, tiles.T_high.data, full, {.position = n * kMatrixRows, .head = at.h, .batch = at.b});
     load_panels(tiles.K_end, maps.K_end, full, origin);
     ring.advance();
   }
 }
 
 /// The same for the walk from the end.
-template <int kDk>
+template <int kDk, bool kIsMap>
 __device__ __forceinline__ void load_backwards(const DecayedMaps& maps, const WalkMemory<kDk>& memory,
-                                               DecayedBarriers& barriers, int N, int first) {
-  const int h = int(blockIdx.y), b = int(blockIdx.z);
+                                               DecayedBarriers& barriers, const BlockOfWalk<kDk, kIsMap>& at) {
+  const int h = at.h, b = at.b;
   auto ring = Ring<kReversedDepth>::producer();
-  for (int n = N - 1; n >= 0; --n) {
+  for (int i = at.chunks.begin(); i < at.chunks.count; ++i) {
+    const int n = at.chunks[i];
     const FirstTiles<kDk> tiles = memory.first(ring.stage());
     const LaterTiles<kDk> later = memory.later(ring.stage());
     const auto decays = memory.decays(ring.stage());
@@ -313,7 +347,7 @@ __device__ __forceinline__ void load_backwards(const DecayedMaps& maps, const Wa
     Barrier& full = barriers.full[ring.stage()];
     full.arrive_expect(tiles.kBytes + decays.kLoadedBytes);
     load_panels(tiles.K_end, maps.K_end, full, origin);
-    load_tile(maps.d_o, tiles.dO.data, full, {.column = first, .position = n * kChunk, .head = h, .batch = b});
+    load_tile(maps.d_o, tiles.dO.data, full, {.column = at.first, .position = n * kChunk, .head = h, .batch = b});
     load_tile(maps.P, tiles.P.data, full, {.position = n * kMatrixRows + 2 * kChunk, .head = h, .batch = b});
     load_panels(decays, maps.decays, full, {.position = n, .head = h, .batch = b});
     load_panels(tiles.Q, maps.Q, full, origin);
@@ -329,12 +363,13 @@ __device__ __forceinline__ void load_backwards(const DecayedMaps& maps, const Wa
 /// What the thread does that stores the states of a walk.
 template <int kDk>
 __device__ __forceinline__ void store_states(const TensorMap& map, const PanelTile<kDk>& state,
-                                             DecayedBarriers& barriers, int N, int tile, int tiles, bool is_reversed) {
+                                             DecayedBarriers& barriers, const ChunksOfWalk& chunks, int tile,
+                                             int tiles) {
   const int h = int(blockIdx.y), b = int(blockIdx.z);
   auto ring = Ring<1>::consumer();
-  for (int i = 0; i < N; ++i) {
+  for (int i = 0; i < chunks.count; ++i) {
     ring.wait(barriers.state_full);
-    const int row = ((is_reversed ? N - 1 - i : i) * tiles + tile) * kColumns;
+    const int row = (chunks[i] * tiles + tile) * kColumns;
     for (int panel = 0; barriers.state_is_tile && panel < kDk / 64; ++panel) {
       store_tile(map, state.data + panel * state.kPanelElements,
                  {.column = panel * 64, .position = row, .head = h, .batch = b});
@@ -347,14 +382,16 @@ __device__ __forceinline__ void store_states(const TensorMap& map, const PanelTi
 }
 
 /// May start early: what it does before it loads does not depend on the kernel before.
-/// Grid (tiles of 64 columns of Dv for each walk, H, B).
-template <int kDk>
+/// Grid (for each segment: tiles of 64 columns of Dv for each walk, and of Dk if kIsMap, H, B).
+/// @tparam kIsMap whether the block computes what its segment does to a state, if anyone needs it
+template <int kDk, bool kIsMap>
 __global__ void __launch_bounds__(kWalkThreads, 1)
-    walks_kernel(Bf16BackwardArguments g, const __grid_constant__ DecayedMaps maps, Workspace out, int N) {
+    walks_kernel(Bf16BackwardArguments g, const __grid_constant__ DecayedMaps maps, Workspace out,
+                 WalkSegments<kDk> segments) {
   let_next_kernel_start();
   __shared__ DecayedBarriers barriers;
-  const int tiles = int(gridDim.x) / 2, tile = int(blockIdx.x) % tiles, first = tile * kColumns;
-  const bool is_reversed = int(blockIdx.x) >= tiles;
+  const BlockOfWalk<kDk, kIsMap> at(segments, g.H);
+  if (!at.is_needed) return;
   const WalkMemory<kDk> memory{dynamic_shared<unsigned char, kTileAlignment>()};
   if (threadIdx.x == 0) {
     for (Barrier& barrier : barriers.full) barrier.init(1);
@@ -367,20 +404,67 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
   }
   __syncthreads();
   if (threadIdx.x >= kWarpgroup) {
-    __nv_bfloat16* states = (is_reversed ? out.dS : out.S).row(blockIdx.z, blockIdx.y, 0);
-    is_reversed ? walk_backwards<kDk>(g, states, N, first, memory, barriers)
-                : walk_forwards<kDk>(g, states, N, first, memory, barriers);
+    __nv_bfloat16* states = (at.is_reversed ? out.dS : out.S).row(at.b, at.h, 0);
+    const int rows = segments.starts.tiles * kColumns;
+    WarpgroupState<kDk> S;
+    at.load_state(S, g, segments);
+    if (at.is_reversed) {
+      walk_backwards<kDk, kIsMap>(S, g, at, states, rows, memory, barriers);
+    } else {
+      RowDecays<kDk> G(at.first);
+      walk_forwards<kDk, kIsMap>(S, G, g, at, states, rows, memory, barriers);
+      if (kIsMap && at.walk == Walk::transition && lane_index() % 4 == 0) {
+        float* to = segments.decays + (std::int64_t(at.head) * (segments.count - 1) + at.segment) * kDk;
+        for (int i = 0; i < 2; ++i) store_global(to + G.rows[i], G.decays[i]);
+      }
+    }
+    at.store_state(S, g, segments);
     return;
   }
   if (threadIdx.x == 0) {
     wait_for_previous_kernel();  // rows and matrices
-    is_reversed ? load_backwards(maps, memory, barriers, N, first) : load_forwards(maps, memory, barriers, N, first);
+    at.is_reversed ? load_backwards(maps, memory, barriers, at) : load_forwards(maps, memory, barriers, at);
   } else if (threadIdx.x == 32) {
-    store_states(is_reversed ? maps.dS : maps.S, memory.stored().state, barriers, N, tile, tiles, is_reversed);
+    store_states(at.is_reversed ? maps.dS : maps.S, memory.stored().state, barriers, at.chunks, at.tile,
+                 segments.starts.tiles);
   } else if (threadIdx.x == 64) {
-    store_rows(is_reversed ? maps.dv : maps.v_new, memory.stored(), barriers, N, first, is_reversed);
+    store_rows(at.is_reversed ? maps.dv : maps.v_new, memory.stored(), barriers, at.chunks, at.first);
   }
 }
+
+/// As KeptWithOneGate, with a decay for each row.
+template <int kDk>
+class KeptWithRowGates : public KeptWithOneGate<kDk> {
+  using Base = KeptWithOneGate<kDk>;
+
+ public:
+  using Base::Base;
+
+  /// They come to shared memory, for each warp by itself: there are no registers for them.
+  __device__ __forceinline__ void load(int segment) {
+    segment_ = segment;
+    const int row = int(lane_index()) * 4;
+    if (row < kDk && this->needs_past(segment)) cp_async<16>(row_of_warp() + row, this->decays_of(segment, kDk) + row);
+    cp_async_commit();
+  }
+  __device__ __forceinline__ void add(WarpgroupState<kDk>& S, const WarpgroupState<kDk>& H) const {
+    cp_async_wait<0>();
+    __syncwarp();
+    decay_columns(S, row_of_warp());
+#pragma unroll
+    for (int i = 0; i < kDk / 2; ++i) S[i] += H[i];
+  }
+
+ private:
+  /// Those of the segment, and in turn those of the next one: no lane reads the ones before any more when they are
+  /// replaced.
+  __device__ __forceinline__ float* row_of_warp() const {
+    alignas(16) __shared__ float rows[2][kCarryThreads / 32][kDk];
+    return rows[segment_ % 2][threadIdx.x / 32];
+  }
+
+  int segment_ = 0;
+};
 
 /// The map of rows that prepare_chunks() has left. @param rows of a sequence, of a tile
 inline TensorMap prepared_map(const Bf16BackwardArguments& g, const __nv_bfloat16* data, std::int64_t rows, int columns,

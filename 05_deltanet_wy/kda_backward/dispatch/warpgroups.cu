@@ -21,9 +21,10 @@
 ///     dg_p = (1 / D) . (rows of (D . S) (D . dS) + sum_{t >= p} (Q+ . A + K+ . C - K- . B')_t + sum_{i < p} (K- . W)_i)
 ///
 /// Sums over pairs of positions on the same side of p cancel, and both have the same rounded factors. All else contains
-/// the gate of p.
+/// the gate of p. Each factor contains decays, and two such numbers multiplied may be too small for fp32. So 1 / D is
+/// shared out between them before: Q+ . A / D is q . exp(b - b_end) . A, which dq consists of anyway.
 ///
-/// 1 / D does no harm while D is at least 2^-60 in each column (prepare_chunks.hpp): 64 gates of exp(-0.649). The
+/// 1 / D does no harm while D is at least 2^-100 in each column (prepare_chunks.hpp): 64 gates of exp(-1.08). The
 /// gradients of a chunk that forgets more are computed as in `tensor_core`, by a kernel of their own, and the walks leave
 /// S and dS as they are. The sign of what prepare_chunks() leaves for D says which chunk is which. That kernel comes
 /// first: it takes little time where all chunks have an anchor, and the next one starts while its last blocks run.
@@ -52,6 +53,8 @@
 
 #include <string>
 
+#include "05_deltanet_wy/delta_rule_backward/dispatch/segments.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/walk_segments.cuh"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/chunk_gradients.cuh"
 #include "05_deltanet_wy/kda_backward/dispatch/forward_arguments.hpp"
@@ -61,6 +64,7 @@
 #include "common/ceil_div.hpp"
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
+#include "common/device/workspace.hpp"
 #include "common/parts.hpp"
 
 namespace tutorial::kda {
@@ -72,46 +76,72 @@ __host__ __device__ constexpr int tiles_of(int width) {
 }
 
 /// Grid (chunks and tiles of Dk, H, B). Starts early. Returns where the chunk has no anchor.
-/// @param all_decays of the chunks
 template <int kDv>
 __global__ void __launch_bounds__(kWarpgroup, 2)
-    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ ChunkGradientMaps maps, const float* all_decays,
-                     int N) {
+    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ ChunkGradientMaps maps, PreparedChunks prepared) {
   __shared__ ChunkSums sums;
   const ChunkGradientTiles<kDv> tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
-  const ChunkOfBlock at(g, N, tiles_of(g.Dk));
-  const float* decays = all_decays + ((std::int64_t(at.b) * g.H + at.h) * N + at.n) * g.Dk;
+  const ChunkOfBlock at(g, prepared.N, tiles_of(g.Dk));
+  const std::int64_t chunk = (std::int64_t(at.b) * g.H + at.h) * prepared.N + at.n;
+  const float* decays = prepared.decays + chunk * g.Dk;
   if (threadIdx.x == 0) {
     sums.values_full.init(1), sums.keys_full.init(1), sums.gates_full.init(1);
     fence_barrier_init();
   }
-  if (!(load_for_update(decays) < 0)) return;
+  // The decays of the lane's two columns, now: if they were loaded where they are needed, that would be another trip to
+  // memory.
+  const auto early = [&](int d) {
+    return __uint_as_float(load_early(reinterpret_cast<const std::uint32_t*>(decays + min(d, g.Dk - 1))));
+  };
+  const int d = at.first + int(lane_index()) * 2;
+  const float2 minus_D{early(d), early(d + 1)};
+  if (!load_for_update(prepared.anchors + chunk)) return;
   wait_for_previous_kernel();
   __syncthreads();
   if (threadIdx.x == 0 || threadIdx.x == 32) start_loads(tiles, sums, maps, at, state_rows(g.Dv));
-  gradients_with_anchor(g, tiles, sums, maps, at, decays);
+  gradients_with_anchor(g, tiles, sums, maps, at, minus_D);
 }
 
-}  // namespace
-
-void warpgroups_backward(const Bf16BackwardArguments& g) {
-  const PreparedChunks prepared = prepare_chunks(forward_of(g));
+/// All kernels.
+void run(const Bf16BackwardArguments& g, const delta_rule::BackwardSegments& cut) {
+  const std::size_t chunks = std::size_t(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk));
+  auto* bounds = cut.count > 1 ? workspace<float>("kda --backward: bounds", chunks) : nullptr;
+  const PreparedChunks prepared = prepare_chunks(forward_of(g), bounds);
   end_part("prepare");
   const Workspace x = workspace_of(g, "kda --backward: warpgroups", 1);
-  const auto walk = [&]<int kDk>() {
-    launch(walks_kernel<kDk>, walk_launch(g, WalkMemory<kDk>::kBytes), g, walk_maps(g, prepared, x), x, prepared.N);
+  const auto walk = [&]<class Shape>(Shape) {
+    constexpr int kDk = Shape::kDk;
+    const DecayedMaps maps = walk_maps(g, prepared, x);
+    WalkSegments<kDk> segments = walk_segments<kDk>(g, cut, bounds);
+    LaunchConfig config = walk_launch(g, WalkMemory<kDk>::kBytes);
+    start_maps<Shape, KeptWithRowGates<kDk>>(g, segments, kDk, config, [&](const LaunchConfig& of_maps) {
+      launch(walks_kernel<kDk, true>, of_maps, g, maps, x, segments);
+    });
+    if (cut.count > 1) config.starts_early = true;
+    config.grid.x *= unsigned(cut.count);
+    launch(walks_kernel<kDk, false>, config, g, maps, x, segments);
   };
-  g.Dk <= 64 ? walk.template operator()<64>() : walk.template operator()<128>();
+  g.Dk <= 64 ? walk(PanelShape<64, kColumns>()) : walk(PanelShape<128, kColumns>());
   end_part("walks");
   gradients_by_sub_chunks(g, prepared, {x.v_new, x.S.data, x.dS.data});
   const auto start = [&]<int kDv>() {
     const dim3 chunks(unsigned(prepared.N * tiles_of(g.Dk)), unsigned(g.H), unsigned(g.B));
     LaunchConfig config(chunks, unsigned(kWarpgroup), ChunkGradientTiles<kDv>::kBytes);
     config.starts_early = true;
-    launch(gradients_kernel<kDv>, config, g, ChunkGradientMaps(g, prepared, x, kDv), prepared.decays, prepared.N);
+    launch(gradients_kernel<kDv>, config, g, ChunkGradientMaps(g, prepared, x, kDv), prepared);
   };
   g.Dv <= 64 ? start.template operator()<64>() : start.template operator()<128>();
   end_part("gradients");
+}
+
+}  // namespace
+
+void warpgroups_backward(const Bf16BackwardArguments& g) {
+  run(g, {1, ceil_div(g.L, kChunk)});
+}
+
+void segments_backward(const Bf16BackwardArguments& g) {
+  run(g, delta_rule::BackwardSegments::one_wave(g));
 }
 
 std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
@@ -134,6 +164,11 @@ std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
 
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
   return prepared_chunks_memory(forward_of(g)) + WorkspaceBytes(g, 1).all();
+}
+
+std::int64_t segments_backward_memory(const Bf16BackwardArguments& g) {
+  return warpgroups_backward_memory(g) +
+         backward_segments_memory(g, BackwardSegments::one_wave(g), g.Dk <= 64 ? 64 : 128);
 }
 
 }  // namespace tutorial::kda
