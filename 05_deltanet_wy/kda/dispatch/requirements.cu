@@ -10,6 +10,7 @@
 
 #include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/kda.hpp"
+#include "05_deltanet_wy/kda/dispatch/middle_anchor.hpp"
 #include "05_deltanet_wy/kda/dispatch/segments.hpp"
 #include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"
 #include "05_deltanet_wy/kda/dispatch/zero_starts.hpp"
@@ -116,6 +117,10 @@ std::int64_t segments_memory(const Bf16Arguments& a) {
 
 std::int64_t zero_starts_memory(const Bf16Arguments& a) {
   return segments_memory(a) + heads_of(a) * one_wave_of_clusters(a).segments * std::int64_t(sizeof(int));
+}
+
+std::int64_t middle_anchor_memory(const Bf16Arguments& a) {
+  return segments_memory(a) + heads_of(a) * one_wave_of_blocks(a).segments * std::int64_t(sizeof(int));
 }
 
 // Bytes.
