@@ -24,9 +24,16 @@
 /// Improves on: `cluster` prepares a chunk of 64 positions in 14 000 clocks, three quarters of which are waits, and the
 /// walk waits for it. In chunks of 32, rows are written once, not two or three times, and the inverse is of 2 x 2 blocks.
 ///
-/// **Segments.** As `cluster`'s (zero_starts.cu): a segment whose gates allow it starts from zeros a few chunks earlier.
+/// **Segments.** A segment starts from zeros a few chunks earlier, if they leave at most 2^-24 of a state
+/// (chunk/zero_starts.cuh). How many that takes, a block guesses from the gates of 32 positions. Then the preparing
+/// warpgroups compute the bounds of these chunks, and the walk goes on if their product is small enough. With
+/// E = diag(exp(b_end)), and K+ = k' diag(exp(m)), K- = k~ diag(exp(b_end - m)), a chunk turns S into
+///
+///     E S + K-^T T (V - K+ S),   and   |E - K-^T T K+|  <=  max exp(b_end) + sum over i <= t of |K-_t| |T_ti| |K+_i|
+///
 /// What this kernel cannot walk it leaves to the kernels behind it, head by head (common/device/walked_heads.hpp): heads
-/// with a segment that needs its past, and with a chunk one of whose halves forgets more than 2^-100 in some column.
+/// with a segment that needs its past, and with a chunk one of whose halves forgets more than 2^-100 in some column. A
+/// block that comes to such a place ends there.
 ///
 /// Equation: that of `tensor_core`. What is rounded: as there, but S' in the place of S, and q', k', k~ in that of rows.
 ///
@@ -42,7 +49,7 @@
 /// Bytes: q, k, g, beta once per 128 columns of Dv; v and o once. A chunk or two more per segment.
 /// Bound by: the memory's bandwidth, it is expected.
 /// Requires: what `one_anchor` requires.
-/// Weakness: heads with gates below exp(-4.3) are walked twice.
+/// Weakness: one such segment or chunk gives its head to `segments`.
 /// Sources: those of `one_anchor`. NVIDIA's cuDNN frontend has one anchor per chunk of 16, and prepares and walks in one
 /// kernel.
 
@@ -58,7 +65,6 @@
 #include "05_deltanet_wy/kda/chunk_slot.cuh"
 #include "05_deltanet_wy/kda/dispatch/middle_anchor.hpp"
 #include "05_deltanet_wy/kda/dispatch/segments.hpp"
-#include "05_deltanet_wy/kda/dispatch/zero_starts.cuh"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/device.hpp"
@@ -80,6 +86,7 @@
 #include "common/tile/base2.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/float_panels.cuh"
+#include "common/tile/warm_up.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::kda {
@@ -94,7 +101,8 @@ constexpr int kSlots = 5;                               // chunks in shared memo
 constexpr int kPreparing = 2, kWalking = 2;             // warpgroups
 constexpr int kBlockThreads = (kPreparing + kWalking) * kWarpgroup;
 constexpr int kInverseBytes = 3 * 2 * SplitBlocks::kHalf * int(sizeof(__nv_bfloat16));  // three blocks
-constexpr float kLeast = -100;  // logarithm to base 2 of what a half of a chunk may forget
+constexpr float kLeast = -100;  // logarithm to base 2 of what a half of a chunk may leave
+constexpr int kMostWarmUp = 8;  // chunks before a segment
 
 // Named barriers: of each warpgroup, and of the two warps of each inverse.
 constexpr unsigned kOfPreparing = 1, kOfInverse = kOfPreparing + kPreparing, kOfWalking = kOfInverse + kPreparing;
@@ -137,6 +145,7 @@ struct Slot {
 struct Memory {
   static constexpr int kDecays = kSlots * Slot::kBytes, kInverses = kDecays + kSlots * 2 * kDk * 4;
   static constexpr int kBytes = kInverses + kPreparing * kInverseBytes;
+  static_assert(kBytes - kDecays >= (kBlockThreads / 32 + 1) * kDk * 4, "guess_warm_up()");
 
   unsigned char* memory;  ///< kBytes, aligned to 1024
 
@@ -151,8 +160,28 @@ struct Memory {
   }
 };
 
+/// What the warpgroups of a block say to each other.
 struct Barriers {
   Barrier raw[kSlots], full[kSlots], empty[kSlots];
+  /// Of the chunk in a slot, from each warp that has prepared it: infinity if it has no anchor; else the warp's part of
+  /// its bound, if it is in front of the segment. The sum counts.
+  alignas(16) float bounds[kSlots][4];
+  /// Of chunk n: whether it will not be loaded, because the walk has ended. Twice as many as slots, so that no one still
+  /// looks for an earlier chunk.
+  bool is_end[2 * kSlots];
+
+  /// Called by one thread of the block.
+  __device__ __forceinline__ void init() {
+    for (int i = 0; i < kSlots; ++i) raw[i].init(1), full[i].init(4), empty[i].init(kWalking);
+    for (bool& end : is_end) end = false;
+    fence_barrier_init();
+  }
+};
+
+/// What a preparing warpgroup needs beside its slots.
+struct PreparingMemory {
+  float factors[kPositions];                            // of keys
+  float of_K_plus[kPositions], of_K_minus[kPositions];  // lengths of rows
 };
 
 /// The tensors that bulk copies move.
@@ -166,6 +195,8 @@ struct Walk {
   int first, begin, end;  ///< positions: of the first chunk, of the first output, behind the last one
 
   __device__ __forceinline__ int chunks() const { return (end - first + kPositions - 1) / kPositions; }
+  /// Those in front of a segment that starts from zeros.
+  __device__ __forceinline__ int warm_up() const { return first > 0 ? (begin - first) / kPositions : 0; }
 };
 
 /// Starts to load chunk n. Called by one thread.
@@ -300,8 +331,7 @@ __device__ __forceinline__ void put_T(const Panel& T, const SplitBlocks& blocks,
   BlockSums diagonal;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    diagonal[i / 4][i % 4] =
-        -(i % 4 / 2 ? of_rows.y : of_rows.x) * (r == 0 ? N[0][i / 4][i % 4] : N[1][i / 4][i % 4]);
+    diagonal[i / 4][i % 4] = -(i % 4 / 2 ? of_rows.y : of_rows.x) * (r == 0 ? N[0][i / 4][i % 4] : N[1][i / 4][i % 4]);
   }
   put_inverse(blocks, r, diagonal, -__shfl_sync(kAllLanes, beta, int(lane_index()) % kBlock));
   wait_at_named_barrier(barrier, 2 * 32);
@@ -322,30 +352,70 @@ __device__ __forceinline__ void put_T(const Panel& T, const SplitBlocks& blocks,
   put_blocks(T, kBlock, kPositions, left.low, own.low);
 }
 
+/// A warp's part of the bound of a chunk. A warpgroup calls it: a thread has a quarter of a row of k', k~ and T.
+/// @param barrier a named barrier of the warpgroup's, which has put T
+__device__ __forceinline__ float bound_of_chunk(const Slot& slot, const float* to_anchor, const float* to_end,
+                                                PreparingMemory& own, unsigned barrier) {
+  const int thread = int(threadIdx.x) % kWarpgroup, row = thread / 4, quarter = thread % 4;
+  const auto square = [](uint4 x, const float* factors) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 two = unpack(i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w);
+      const float first = two.x * factors[2 * i], second = two.y * factors[2 * i + 1];
+      sum += first * first + second * second;
+    }
+    return sum;
+  };
+  const auto unit_of = [](const auto& tile, int row, int column) {
+    return *reinterpret_cast<const uint4*>(tile.data + tile.unit(row, column));
+  };
+  float plus = 0, minus = 0;
+#pragma unroll 1
+  for (int column = quarter * 8; column < kDk; column += 32) {
+    plus += square(unit_of(slot.rows(), kPositions + row, column), to_anchor + column);
+    minus += square(unit_of(slot.K_end(), row, column), to_end + column);
+  }
+  plus = warp_sum<4>(plus);
+  minus = warp_sum<4>(minus);
+  if (quarter == 0) own.of_K_plus[row] = sqrtf(plus), own.of_K_minus[row] = sqrtf(minus);
+  wait_at_named_barrier(barrier, kWarpgroup);
+  const uint4 T = unit_of(slot.T(), row, quarter * 8);
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 two = unpack(i == 0 ? T.x : i == 1 ? T.y : i == 2 ? T.z : T.w);
+    const float* lengths = own.of_K_plus + quarter * 8 + 2 * i;
+    sum += fabsf(two.x) * lengths[0] + fabsf(two.y) * lengths[1];
+  }
+  // T is rounded here: by 2^-9 at most.
+  return 1.01f * warp_sum(sum * own.of_K_minus[row]) + warp_max(to_anchor[thread] * to_end[thread]);
+}
+
 /// A preparing warpgroup: every second chunk.
-/// @param has_no_anchor set for each warp once it has found such a chunk
 template <bool kNormalize>
 __device__ __forceinline__ void prepare(const Bf16Arguments& a, const Memory& memory, Barriers& barriers,
-                                        const Walk& walk, int group, float* factors, int* has_no_anchor) {
+                                        const Walk& walk, int group, PreparingMemory& own) {
   const int warp = __shfl_sync(kAllLanes, warp_in_group(), 0), lane = int(lane_index());
   const auto beta_of = [&](int n) {
     const int position = walk.first + n * kPositions + warp % 2 * kBlock + lane;
     return warp >= 2 && lane < kBlock && position < walk.end ? load_global(a.beta.row(walk.b, walk.h, position)) : 0.0f;
   };
-  const int chunks = walk.chunks();
+  const unsigned barrier = kOfPreparing + unsigned(group);
+  const int chunks = walk.chunks(), warm_up = walk.warm_up();
   float next_beta = beta_of(group);
-  bool has_anchor = true;
   for (int n = group; n < chunks; n += kPreparing) {
     const int i = n % kSlots;
     const Slot slot = memory.slot(i);
     const float beta = next_beta;
     next_beta = beta_of(n + kPreparing);
     barriers.raw[i].wait(unsigned(n / kSlots) % 2);
-    if (kNormalize) find_factors(slot, factors);
-    has_anchor &= decay_rows<kNormalize>(
-        slot, warp, kOfPreparing + unsigned(group), [&](int half) { return memory.decays(i, half); }, factors);
+    if (barriers.is_end[n % (2 * kSlots)]) break;
+    if (kNormalize) find_factors(slot, own.factors);
+    const bool has_anchor = decay_rows<kNormalize>(
+        slot, warp, barrier, [&](int half) { return memory.decays(i, half); }, own.factors);
     fence_async_proxy();
-    wait_at_named_barrier(kOfPreparing + unsigned(group), kWarpgroup);
+    wait_at_named_barrier(barrier, kWarpgroup);
     // The scores of q' and k' with k~, 64 x 32.
     BlockSums scores[2];
     auto& sums = reinterpret_cast<float(&)[kPositions / 2]>(scores);
@@ -361,18 +431,24 @@ __device__ __forceinline__ void prepare(const Bf16Arguments& a, const Memory& me
     } else {
       put_T(slot.T(), memory.blocks(group), kOfInverse + unsigned(group), warp - 2, scores, beta);
     }
+    float bound = 0;
+    if (n < warm_up) bound = bound_of_chunk(slot, memory.decays(i, 0), memory.decays(i, 1), own, barrier);
     fence_async_proxy();
     __syncwarp();
-    if (lane == 0) barriers.full[i].arrive();
+    if (lane == 0) {
+      barriers.bounds[i][warp] = has_anchor ? bound : INFINITY;
+      barriers.full[i].arrive();
+    }
   }
-  if (lane == 0) has_no_anchor[group * 4 + warp] = !has_anchor;
 }
 
 /// A walking warpgroup.
-__device__ __forceinline__ void walk_columns(const Bf16Arguments& a, const Memory& memory, Barriers& barriers,
+/// @return whether it has come to the end
+__device__ __forceinline__ bool walk_columns(const Bf16Arguments& a, const Memory& memory, Barriers& barriers,
                                              const HalfChunkMaps& maps, const Walk& walk, int group) {
   const bool is_first = threadIdx.x % kWarpgroup == 0;
-  const int chunks = walk.chunks(), first_column = walk.first_column + group * kWarpgroupColumns;
+  const int chunks = walk.chunks(), warm_up = walk.warm_up();
+  const int first_column = walk.first_column + group * kWarpgroupColumns;
   const int unit = first_unit_of_columns();
   if (is_first && group == 0) {
     for (int n = 0; n < min(chunks, kSlots); ++n) load_chunk(memory, barriers, maps, walk, n);
@@ -382,8 +458,8 @@ __device__ __forceinline__ void walk_columns(const Bf16Arguments& a, const Memor
   load_group_state<kDk>(S, has_start ? a.initial_state.row(walk.b, walk.h, 0) + first_column : nullptr,
                         a.initial_state.stride_l, a.Dk, a.Dv - first_column);
   RoundedState<kDk> s;
-  WarpgroupOutput D;                 // of q' S', then of k' S'
-  float x[kPositions / 2];           // v_new; then P v_new
+  WarpgroupOutput D;                    // of q' S', then of k' S'
+  float x[kPositions / 2];              // v_new; then P v_new
   std::uint32_t factor[2][4], o[2][4];  // Res, then v_new; and outputs
 
   // Chunk n has been walked: its outputs leave, and its slot is free when they and those of the other warpgroup have.
@@ -403,8 +479,7 @@ __device__ __forceinline__ void walk_columns(const Bf16Arguments& a, const Memor
       barriers.empty[(n - 1) % kSlots].arrive();
     }
     if (has_outputs && first_column < a.Dv) {
-      store_tile(maps.o, tile.data,
-                 {.column = first_column, .position = position, .head = walk.h, .batch = walk.b});
+      store_tile(maps.o, tile.data, {.column = first_column, .position = position, .head = walk.h, .batch = walk.b});
     }
     commit_stores();
     if (group == 0 && n > 0 && n - 1 + kSlots < chunks) {
@@ -414,10 +489,31 @@ __device__ __forceinline__ void walk_columns(const Bf16Arguments& a, const Memor
     }
   };
 
+  // Chunks from n on will not be walked. Those that are under way are prepared, and behind them both preparing warpgroups
+  // find an end.
+  const auto stop = [&](int n) {
+    if (!is_first) return;
+    wait_stores_read<0>();
+    const int loaded = max(n + 3, kSlots);
+    for (int m = loaded; m < min(loaded + kPreparing, chunks) && group == 0; ++m) {
+      barriers.raw[m % kSlots].wait(unsigned(m / kSlots - 1) % 2);
+      barriers.is_end[m % (2 * kSlots)] = true;
+      barriers.raw[m % kSlots].arrive();
+    }
+  };
+
+  float left = 1;  // of the state before the walk, at most
   for (int n = 0; n < chunks; ++n) {
     const int i = n % kSlots;
     const Slot slot = memory.slot(i);
     barriers.full[i].wait(unsigned(n / kSlots) % 2);
+    const float4 bounds = *reinterpret_cast<const float4*>(barriers.bounds[i]);
+    const float bound = bounds.x + bounds.y + bounds.z + bounds.w;
+    if (n < warm_up) left *= bound;
+    if (bound == INFINITY || (n + 1 == warm_up && !(left <= ex2(kForgotten)))) {
+      stop(n);
+      return false;
+    }
     decay_columns(S, memory.decays(i, 0));
     round_state<kDk>(s, S);
     wgmma_fence(D, s);
@@ -466,6 +562,37 @@ __device__ __forceinline__ void walk_columns(const Bf16Arguments& a, const Memor
     store_group_state<kDk>(a.final_state.row(walk.b, walk.h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
                            a.Dv - first_column);
   }
+  return true;
+}
+
+/// How many chunks before a segment may be enough: 24 bits over what the channel that forgets least forgets in the 32
+/// positions before it. A bound of a chunk is larger than the product of its gates, with the gates of a model by 2 to 3
+/// bits. All threads of the block call, and get the same answer.
+/// @param scratch 17 rows of [kDk] in shared memory
+__device__ __forceinline__ int guess_warm_up(const Bf16Arguments& a, int b, int h, int begin, float* scratch) {
+  constexpr float kBitsOfBound = 3;
+  const int warp = int(threadIdx.x) / 32, lane = int(lane_index()), thread = int(threadIdx.x);
+  float4 sum{-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+  if (lane * 4 < a.Dk) {
+    const int t = begin - kPositions + warp * 2;
+    const float4 x = load_global(reinterpret_cast<const float4*>(a.g.row(b, h, t) + lane * 4));
+    const float4 y = load_global(reinterpret_cast<const float4*>(a.g.row(b, h, t + 1) + lane * 4));
+    sum = make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
+  }
+  reinterpret_cast<float4*>(scratch)[thread] = sum;
+  __syncthreads();
+  float* of_warps = scratch + kBlockThreads / 32 * kDk;
+  if (thread < kDk) {
+    float of_channel = 0;
+#pragma unroll
+    for (int i = 0; i < kBlockThreads / 32; ++i) of_channel += scratch[i * kDk + thread];
+    of_channel = warp_max(of_channel);
+    if (lane == 0) of_warps[warp] = of_channel;
+  }
+  __syncthreads();
+  const float largest = max(max(of_warps[0], of_warps[1]), max(of_warps[2], of_warps[3]));
+  const float bits = -base2(largest) - kBitsOfBound;
+  return bits * kMostWarmUp < -kForgotten ? kMostWarmUp + 1 : int(ceilf(-kForgotten / bits));
 }
 
 /// Grid (tiles of 128 columns of Dv of all segments, H, B).
@@ -474,43 +601,31 @@ template <bool kNormalize>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     middle_anchor_kernel(Bf16Arguments a, const __grid_constant__ HalfChunkMaps maps, WalkedHeads heads, int length) {
   __shared__ Barriers barriers;
-  __shared__ float factors[kPreparing][kPositions], sums[kBlockThreads / 32];
-  __shared__ int has_no_anchor[kPreparing * 4];
+  __shared__ PreparingMemory of_preparing[kPreparing];
   const Memory memory{dynamic_shared<unsigned char, kTileAlignment>()};
   const int b = int(blockIdx.z), h = int(blockIdx.y), tiles = int(gridDim.x) / heads.segments;
   const int segment = int(blockIdx.x) / tiles, tile = int(blockIdx.x) % tiles, begin = segment * length;
-  int* walked = heads.walked + (std::int64_t(b) * a.H + h) * heads.segments + segment;
+  int warm_up = 0;
   let_next_kernel_start();
   // The first segment asks for the second one: where that may not start, the head is another kernel's.
-  const int start =
-      heads.segments == 1 ? 0 : zero_start<kBlockThreads, kNormalize>(a, b, h, max(begin, length), sums);
-  if (start == kNoWarmUp) {
-    if (threadIdx.x == 0 && tile == 0) store_global(walked, 0);
-    return;
-  }
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kSlots; ++i) {
-      barriers.raw[i].init(1);
-      barriers.full[i].init(4);
-      barriers.empty[i].init(kWalking);
-    }
-    fence_barrier_init();
-  }
+  if (heads.segments > 1) warm_up = guess_warm_up(a, b, h, max(begin, length), memory.decays(0, 0));
+  if (threadIdx.x == 0) barriers.init();
   __syncthreads();
-  const Walk walk{b, h, tile * kDv, segment > 0 ? start : 0, begin, min(begin + length, a.L)};
+  const Walk walk{
+      b, h, tile * kDv, segment > 0 ? max(begin - warm_up * kPositions, 0) : 0, begin, min(begin + length, a.L)};
   const int group = int(threadIdx.x) / kWarpgroup;
-  if (group < kPreparing) {
-    decrease_registers<96>();
-    prepare<kNormalize>(a, memory, barriers, walk, group, factors[group], has_no_anchor);
-  } else {
-    increase_registers<160>();
-    walk_columns(a, memory, barriers, maps, walk, group - kPreparing);
+  bool is_walked = false;
+  if (warm_up <= kMostWarmUp) {
+    if (group < kPreparing) {
+      decrease_registers<96>();
+      prepare<kNormalize>(a, memory, barriers, walk, group, of_preparing[group]);
+    } else {
+      increase_registers<160>();
+      is_walked = walk_columns(a, memory, barriers, maps, walk, group - kPreparing);
+    }
   }
-  __syncthreads();
-  if (threadIdx.x == 0 && tile == 0) {
-    int any = 0;
-    for (const int one : has_no_anchor) any |= one;
-    store_global(walked, int(any == 0));
+  if (threadIdx.x == kPreparing * kWarpgroup && tile == 0) {
+    store_global(heads.walked + (std::int64_t(b) * a.H + h) * heads.segments + segment, int(is_walked));
   }
 }
 
@@ -518,8 +633,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 LaunchPlan one_wave_of_blocks(const Bf16Arguments& a) {
   const std::int64_t blocks = std::int64_t(a.B) * a.H * ceil_div(a.Dv, kDv);
-  return make_launch_plan(a.L, kWarpgroupColumns,
-                          int(std::max<std::int64_t>(multiprocessor_count() / blocks, 1)));
+  return make_launch_plan(a.L, kWarpgroupColumns, int(std::max<std::int64_t>(multiprocessor_count() / blocks, 1)));
 }
 
 void middle_anchor(const Bf16Arguments& a, const LaunchPlan& plan, const LaunchPlan& exact) {
