@@ -7,12 +7,13 @@
 
 namespace tutorial::kda {
 
-/// Starts the kernel with the segments of a plan, and then `segments` for the heads that it has not walked. Requires: an
-/// empty one_anchor_unsupported(), and plans of make_launch_plan() with 64 columns.
-/// @param exact the plan of `segments`
+/// Starts the kernel with the segments of a plan, and the kernels for the heads that it leaves. Requires: an empty
+/// one_anchor_unsupported(), and a plan of make_launch_plan() with 64 columns.
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
-void middle_anchor(const Bf16Arguments&, const tile::LaunchPlan& plan, const tile::LaunchPlan& exact);
+void middle_anchor(const Bf16Arguments&, const tile::LaunchPlan&);
 /// As many segments as there are multiprocessors for them, 1 or more.
 tile::LaunchPlan one_wave_of_blocks(const Bf16Arguments&);
+/// Of the heads that need their past: that of `segments`, or one segment where that takes no longer.
+tile::LaunchPlan plan_of_past(const Bf16Arguments&);
 
 }  // namespace tutorial::kda

@@ -120,7 +120,9 @@ std::int64_t zero_starts_memory(const Bf16Arguments& a) {
 }
 
 std::int64_t middle_anchor_memory(const Bf16Arguments& a) {
-  return segments_memory(a) + heads_of(a) * one_wave_of_blocks(a).segments * std::int64_t(sizeof(int));
+  const std::int64_t segments = one_wave_of_blocks(a).segments;
+  const bool needs_updates = plan_of_past(a).segments > 1, may_go_again = !needs_updates && segments > 1;
+  return heads_of(a) * (segments + may_go_again) * std::int64_t(sizeof(int)) + (needs_updates ? segments_memory(a) : 0);
 }
 
 // Bytes.
