@@ -103,8 +103,8 @@ constexpr int kSlots = 5;                               // chunks in shared memo
 constexpr int kPreparing = 2, kWalking = 2;             // warpgroups
 constexpr int kBlockThreads = (kPreparing + kWalking) * kWarpgroup;
 constexpr int kInverseBytes = 3 * 2 * SplitBlocks::kHalf * int(sizeof(__nv_bfloat16));  // three blocks
-constexpr float kLeast = -100;  // logarithm to base 2 of what a half of a chunk may leave
-constexpr int kMostWarmUp = 8;  // chunks before a segment
+constexpr float kLeast = -100;   // logarithm to base 2 of what a half of a chunk may leave
+constexpr int kMostWarmUp = 10;  // chunks before a segment
 
 // Named barriers: of each warpgroup, and of the two warps of each inverse.
 constexpr unsigned kOfPreparing = 1, kOfInverse = kOfPreparing + kPreparing, kOfWalking = kOfInverse + kPreparing;
@@ -567,12 +567,12 @@ __device__ __forceinline__ bool walk_columns(const Bf16Arguments& a, const Memor
   return true;
 }
 
-/// How many chunks before a segment may be enough: 24 bits over what the channel that forgets least forgets in the 32
-/// positions before it. A bound of a chunk is larger than the product of its gates, with the gates of a model by 2 to 3
-/// bits. All threads of the block call, and get the same answer.
+/// How many chunks before a segment may be enough; more than kMostWarmUp if they are too few. The bound of a chunk is
+/// about 2^5.5 times the decay of 32 positions, averaged over channels, with gates of logsigmoid(x) / 4 as with
+/// exp(-5 sigmoid(x)), but for 4 bits or so. All threads of the block call, and get the same answer.
 /// @param scratch 17 rows of [kDk] in shared memory
 __device__ __forceinline__ int guess_warm_up(const Bf16Arguments& a, int b, int h, int begin, float* scratch) {
-  constexpr float kBitsOfBound = 3;
+  constexpr float kBitsOfBound = 5.5f, kNeeded = 4.5f - kForgotten;
   const int warp = int(threadIdx.x) / 32, lane = int(lane_index()), thread = int(threadIdx.x);
   float4 sum{-INFINITY, -INFINITY, -INFINITY, -INFINITY};
   if (lane * 4 < a.Dk) {
@@ -588,13 +588,13 @@ __device__ __forceinline__ int guess_warm_up(const Bf16Arguments& a, int b, int 
     float of_channel = 0;
 #pragma unroll
     for (int i = 0; i < kBlockThreads / 32; ++i) of_channel += scratch[i * kDk + thread];
-    of_channel = warp_max(of_channel);
-    if (lane == 0) of_warps[warp] = of_channel;
+    const float decays = warp_sum(ex2(base2(of_channel)));
+    if (lane == 0) of_warps[warp] = decays;
   }
   __syncthreads();
-  const float largest = max(max(of_warps[0], of_warps[1]), max(of_warps[2], of_warps[3]));
-  const float bits = -base2(largest) - kBitsOfBound;
-  return bits * kMostWarmUp < -kForgotten ? kMostWarmUp + 1 : int(ceilf(-kForgotten / bits));
+  const float decay = (of_warps[0] + of_warps[1] + of_warps[2] + of_warps[3]) / float(a.Dk);
+  const float bits = -log2f(decay) - kBitsOfBound;
+  return bits * kMostWarmUp < kNeeded ? kMostWarmUp + 1 : int(ceilf(kNeeded / bits));
 }
 
 /// Grid (tiles of 128 columns of Dv of all segments, H, B).
