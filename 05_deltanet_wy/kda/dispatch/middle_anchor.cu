@@ -164,18 +164,20 @@ struct Memory {
 
 /// What the warpgroups of a block say to each other.
 struct Barriers {
-  Barrier raw[kSlots], full[kSlots], empty[kSlots];
+  /// Of chunk n in raw[n % kRaw]. A preparing warpgroup waits for every second chunk: as kRaw is even it has waited for
+  /// all phases of its barriers, and the parity of one cannot be taken for that of another.
+  static constexpr int kRaw = 2 * kSlots;
+  Barrier raw[kRaw], full[kSlots], empty[kSlots];
   /// Of the chunk in a slot, from each warp that has prepared it: infinity if it has no anchor; else the warp's part of
   /// its bound, if it is in front of the segment. The sum counts.
   alignas(16) float bounds[kSlots][4];
-  /// Of chunk n: whether it will not be loaded, because the walk has ended. Twice as many as slots, so that no one still
-  /// looks for an earlier chunk.
-  bool is_end[2 * kSlots];
+  /// Of chunk n: whether it will not be loaded, because the walk has ended.
+  bool is_end[kRaw];
 
   /// Called by one thread of the block.
   __device__ __forceinline__ void init() {
-    for (int i = 0; i < kSlots; ++i) raw[i].init(1), full[i].init(4), empty[i].init(kWalking);
-    for (bool& end : is_end) end = false;
+    for (int i = 0; i < kSlots; ++i) full[i].init(4), empty[i].init(kWalking);
+    for (int i = 0; i < kRaw; ++i) raw[i].init(1), is_end[i] = false;
     fence_barrier_init();
   }
 };
@@ -205,7 +207,7 @@ struct Walk {
 __device__ __forceinline__ void load_chunk(const Memory& memory, Barriers& barriers, const HalfChunkMaps& maps,
                                            const Walk& walk, int n) {
   const Slot slot = memory.slot(n % kSlots);
-  Barrier& raw = barriers.raw[n % kSlots];
+  Barrier& raw = barriers.raw[n % Barriers::kRaw];
   const TileOrigin origin{.position = walk.first + n * kPositions, .head = walk.h, .batch = walk.b};
   TileOrigin of_panel = origin;
   raw.arrive_expect(unsigned(Slot::kBytes));
@@ -411,8 +413,8 @@ __device__ __forceinline__ void prepare(const Bf16Arguments& a, const Memory& me
     const Slot slot = memory.slot(i);
     const float beta = next_beta;
     next_beta = beta_of(n + kPreparing);
-    barriers.raw[i].wait(unsigned(n / kSlots) % 2);
-    if (barriers.is_end[n % (2 * kSlots)]) break;
+    barriers.raw[n % Barriers::kRaw].wait(unsigned(n / Barriers::kRaw) % 2);
+    if (barriers.is_end[n % Barriers::kRaw]) break;
     if (kNormalize) find_factors(slot, own.factors);
     const bool has_anchor = decay_rows<kNormalize>(
         slot, warp, barrier, [&](int half) { return memory.decays(i, half); }, own.factors);
@@ -498,9 +500,8 @@ __device__ __forceinline__ bool walk_columns(const Bf16Arguments& a, const Memor
     wait_stores_read<0>();
     const int loaded = max(n + 3, kSlots);
     for (int m = loaded; m < min(loaded + kPreparing, chunks) && group == 0; ++m) {
-      barriers.raw[m % kSlots].wait(unsigned(m / kSlots - 1) % 2);
-      barriers.is_end[m % (2 * kSlots)] = true;
-      barriers.raw[m % kSlots].arrive();
+      barriers.is_end[m % Barriers::kRaw] = true;
+      barriers.raw[m % Barriers::kRaw].arrive();
     }
   };
 
