@@ -248,7 +248,7 @@ __device__ __forceinline__ void find_factors(const Slot& slot, float* factors) {
 template <bool kNormalize, class Decays>
 __device__ __forceinline__ bool decay_rows(const Slot& slot, int warp, unsigned barrier, Decays decays_of,
                                            const float* factors) {
-  constexpr int kRows = 8;  // at a time
+  constexpr int kRows = kNormalize ? 4 : 8;  // at a time
   const int lane = int(lane_index()), half = warp / 2, first = half * kHalf, column = warp % 2 * 64 + lane * 2;
   // From a multiple of 8 to the i-th row after it, the permutation of units of 16 bytes is one exclusive or.
   const float* g = slot.g().data + first * 32;
