@@ -158,9 +158,13 @@ Choice choose_in_fp32(const Bf16Arguments& a, const std::string& why) {
 Choice choose(const Bf16Arguments& a) {
   if (middle_anchor_is_faster(a)) {
     const tile::LaunchPlan plan = one_wave_of_blocks(a);
-    const std::string pieces =
-        plan.segments > 1 ? std::to_string(plan.segments) + " segments, or whole heads" : "heads";
-    return {[a, plan] { middle_anchor(a, plan); }, "middle_anchor, " + pieces, middle_anchor_memory(a)};
+    const int of_past = plan_of_past(a).segments;
+    std::string note = "middle_anchor";
+    if (plan.segments > 1) {
+      note += ", " + std::to_string(plan.segments) + " segments, or " +
+              (of_past > 1 ? std::to_string(of_past) + " segments" : "whole heads");
+    }
+    return {[a, plan] { middle_anchor(a, plan); }, note, middle_anchor_memory(a)};
   }
   if (cluster_is_faster(a)) return {[a] { cluster(a); }, "clusters of two blocks", 0, cluster_bytes_moved(a)};
   if (one_anchor_unsupported(a).empty()) {
