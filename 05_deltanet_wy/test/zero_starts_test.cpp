@@ -196,13 +196,13 @@ TEST(ZeroStartsDispatchTest, FewHeadsAreCut) {
     a.g = packed<const float>(nullptr, H, L, 128);
     return kda::dispatch_note(a);
   };
-  EXPECT_EQ(of_kda(1, 12, 2048), "middle_anchor, 11 segments, or whole heads");
-  EXPECT_EQ(of_kda(4, 8, 2048), "middle_anchor, 4 segments, or whole heads");
+  EXPECT_EQ(of_kda(1, 12, 2048), "middle_anchor, 11 segments, or 1");
+  EXPECT_EQ(of_kda(4, 8, 2048), "middle_anchor, 4 segments, or 1");
   EXPECT_EQ(of_kda(4, 8, 64), "clusters of two blocks");
-  EXPECT_EQ(of_kda(4, 8, 512), "middle_anchor, 4 segments, or whole heads");
-  EXPECT_EQ(of_kda(4, 8, 16384), "middle_anchor, 4 segments, or whole heads");
-  EXPECT_EQ(of_kda(1, 8, 16384), "middle_anchor, 16 segments, or 8 segments");
-  EXPECT_EQ(of_kda(1, 1, 65536), "middle_anchor, 128 segments, or 64 segments");
+  EXPECT_EQ(of_kda(4, 8, 512), "middle_anchor, 4 segments, or 1");
+  EXPECT_EQ(of_kda(4, 8, 16384), "middle_anchor, 4 segments, or 1");
+  EXPECT_EQ(of_kda(1, 8, 16384), "middle_anchor, 16 segments, or 8");
+  EXPECT_EQ(of_kda(1, 1, 65536), "middle_anchor, 128 segments, or 64");
   EXPECT_EQ(of_kda(2, 64, 8192), "middle_anchor");
   EXPECT_EQ(of_kda(8, 32, 2048), "middle_anchor");
   EXPECT_EQ(of_kda(1, 72, 4096), "middle_anchor");
@@ -234,7 +234,7 @@ TEST(ZeroStartsDispatchTest, FewHeadsAreCut) {
 INSTANTIATE_TEST_SUITE_P(Operators, ZeroStartsTest,
                          testing::Values(Pair{"kda", "segments", "one_anchor", nullptr},
                                          Pair{"kda", "zero_starts", "one_anchor", "segments"},
-                                         Pair{"kda", "middle_anchor", kOnePiece, kOnePiece},
+                                         Pair{"kda", "middle_anchor", kOnePiece, "one_anchor"},
                                          Pair{"gated_delta_rule", "zero_starts", "cluster", "segments"}),
                          [](const auto& info) {
                            return std::string(info.param.operator_name) + "_" + info.param.stage;

@@ -158,11 +158,9 @@ Choice choose_in_fp32(const Bf16Arguments& a, const std::string& why) {
 Choice choose(const Bf16Arguments& a) {
   if (middle_anchor_is_faster(a)) {
     const tile::LaunchPlan plan = one_wave_of_blocks(a);
-    const int of_past = plan_of_past(a).segments;
     std::string note = "middle_anchor";
     if (plan.segments > 1) {
-      note += ", " + std::to_string(plan.segments) + " segments, or " +
-              (of_past > 1 ? std::to_string(of_past) + " segments" : "whole heads");
+      note += ", " + std::to_string(plan.segments) + " segments, or " + std::to_string(plan_of_past(a).segments);
     }
     return {[a, plan] { middle_anchor(a, plan); }, note, middle_anchor_memory(a)};
   }

@@ -32,9 +32,8 @@
 ///     E S + K-^T T (V - K+ S),   and   |E - K-^T T K+|  <=  max exp(b_end) + sum over i <= t of |K-_t| |T_ti| |K+_i|
 ///
 /// A block that comes to a segment that needs its past, or to a chunk one of whose halves forgets more than 2^-100 in some
-/// column, ends there. Its head is left to the kernels behind this one (common/device/walked_heads.hpp). Heads that need
-/// their past are walked in one piece by the same kernel, or, if they are few and long, by `segments`; heads with a chunk
-/// that has no anchor by `cluster` or `segments`.
+/// column, ends there. Its head is left to the kernels behind this one (common/device/walked_heads.hpp): those of
+/// `segments`, or `cluster` where there are so many heads that none is cut.
 ///
 /// Equation: that of `tensor_core`. What is rounded: as there, but S' in the place of S, and q', k', k~ in that of rows.
 ///
@@ -509,6 +508,7 @@ __device__ __forceinline__ bool walk_columns(const Bf16Arguments& a, const Memor
   for (int n = 0; n < chunks; ++n) {
     const int i = n % kSlots;
     const Slot slot = memory.slot(i);
+    barriers.raw[n % Barriers::kRaw].wait(unsigned(n / Barriers::kRaw) % 2);  // for V
     barriers.full[i].wait(unsigned(n / kSlots) % 2);
     const float4 bounds = *reinterpret_cast<const float4*>(barriers.bounds[i]);
     const float bound = bounds.x + bounds.y + bounds.z + bounds.w;
@@ -602,19 +602,13 @@ __device__ __forceinline__ int guess_warm_up(const Bf16Arguments& a, int b, int 
 /// @param length positions of a segment
 template <bool kNormalize>
 __global__ void __launch_bounds__(kBlockThreads, 1)
-    middle_anchor_kernel(Bf16Arguments a, const __grid_constant__ HalfChunkMaps maps, WalkedHeads before,
-                         WalkedHeads heads, int length) {
+    middle_anchor_kernel(Bf16Arguments a, const __grid_constant__ HalfChunkMaps maps, WalkedHeads heads, int length) {
   __shared__ Barriers barriers;
   __shared__ PreparingMemory of_preparing[kPreparing];
   const Memory memory{dynamic_shared<unsigned char, kTileAlignment>()};
   const int b = int(blockIdx.z), h = int(blockIdx.y), tiles = int(gridDim.x) / heads.segments;
   const int segment = int(blockIdx.x) / tiles, tile = int(blockIdx.x) % tiles, begin = segment * length;
-  int* walked = heads.walked + (std::int64_t(b) * a.H + h) * heads.segments + segment;
   let_next_kernel_start();
-  if (before.walked && has_been_walked(before, b * a.H + h)) {
-    if (threadIdx.x == 0 && tile == 0) store_global(walked, 1);
-    return;
-  }
   int warm_up = 0;
   // The first segment asks for the second one: where that may not start, the head is another kernel's.
   if (heads.segments > 1) warm_up = guess_warm_up(a, b, h, max(begin, length), memory.decays(0, 0));
@@ -633,25 +627,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       is_walked = walk_columns(a, memory, barriers, maps, walk, group - kPreparing);
     }
   }
-  if (threadIdx.x == kPreparing * kWarpgroup && tile == 0) store_global(walked, int(is_walked));
-}
-
-/// Starts the kernel.
-/// @param before the heads that it need not walk
-/// @return those that have been walked after it
-WalkedHeads start(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& before) {
-  const char* name = before.walked ? "kda: walked heads" : "kda: walked segments";
-  const WalkedHeads after{workspace<int>(name, std::size_t(std::int64_t(a.B) * a.H * plan.segments)), plan.segments};
-  const TensorSizes keys = tensor_sizes(a, a.Dk), values = tensor_sizes(a, a.Dv);
-  const HalfChunkMaps maps{tile_map(a.q, keys, kPositions), tile_map(a.k, keys, kPositions),
-                           tile_map(a.v, values, kPositions), float_tile_map(a.g, keys, kPositions),
-                           tile_map(a.o, values, kPositions)};
-  LaunchConfig config(dim3(unsigned(ceil_div(a.Dv, kDv) * plan.segments), unsigned(a.H), unsigned(a.B)),
-                      unsigned(kBlockThreads), std::size_t(Memory::kBytes));
-  config.starts_early = before.walked != nullptr;
-  launch(a.normalize_keys ? middle_anchor_kernel<true> : middle_anchor_kernel<false>, config, a, maps, before, after,
-         plan.length);
-  return after;
+  if (threadIdx.x == kPreparing * kWarpgroup && tile == 0) {
+    store_global(heads.walked + (std::int64_t(b) * a.H + h) * heads.segments + segment, int(is_walked));
+  }
 }
 
 }  // namespace
@@ -668,14 +646,18 @@ LaunchPlan plan_of_past(const Bf16Arguments& a) {
 }
 
 void middle_anchor(const Bf16Arguments& a, const LaunchPlan& plan) {
-  const LaunchPlan of_past = plan_of_past(a);
-  WalkedHeads heads = start(a, plan, {});
-  end_part("from zeros");
-  if (of_past.segments > 1) return segments(a, of_past, heads);
-  if (plan.segments > 1) {
-    heads = start(a, of_past, heads);
-    end_part("whole heads");
-  }
+  const std::int64_t count = std::int64_t(a.B) * a.H * plan.segments;
+  const WalkedHeads heads{workspace<int>("kda: walked segments", std::size_t(count)), plan.segments};
+  const TensorSizes keys = tensor_sizes(a, a.Dk), values = tensor_sizes(a, a.Dv);
+  const HalfChunkMaps maps{tile_map(a.q, keys, kPositions), tile_map(a.k, keys, kPositions),
+                           tile_map(a.v, values, kPositions), float_tile_map(a.g, keys, kPositions),
+                           tile_map(a.o, values, kPositions)};
+  launch(a.normalize_keys ? middle_anchor_kernel<true> : middle_anchor_kernel<false>,
+         {dim3(unsigned(ceil_div(a.Dv, kDv) * plan.segments), unsigned(a.H), unsigned(a.B)), unsigned(kBlockThreads),
+          std::size_t(Memory::kBytes)},
+         a, maps, heads, plan.length);
+  end_part("one kernel");
+  if (plan.segments > 1) return segments(a, plan_of_past(a), heads);
   cluster_behind(a, heads);
   end_part("without an anchor");
 }

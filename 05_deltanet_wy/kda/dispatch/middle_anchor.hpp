@@ -13,7 +13,7 @@ namespace tutorial::kda {
 void middle_anchor(const Bf16Arguments&, const tile::LaunchPlan&);
 /// As many segments as there are multiprocessors for them, 1 or more.
 tile::LaunchPlan one_wave_of_blocks(const Bf16Arguments&);
-/// Of the heads that need their past: that of `segments`, or one segment where that takes no longer.
+/// That of `segments` for the heads that need their past: one segment where more gain little.
 tile::LaunchPlan plan_of_past(const Bf16Arguments&);
 
 }  // namespace tutorial::kda
