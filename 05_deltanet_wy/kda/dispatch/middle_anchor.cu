@@ -42,7 +42,8 @@
 /// scores warps 0 and 1 have P, and warps 2 and 3 have A, and invert it. The walking warpgroups hold the state, residuals
 /// and outputs transposed, as in `two_products`.
 /// Synchronization: `raw`: q, k, g and V are there. `full`: the chunk is prepared. `empty`: both walking warpgroups are done
-/// with it, and their outputs, which lie where V was, have left. A thread of the first one then loads the slot again.
+/// with it, and their outputs, which lie where V was, have left. A thread of the first one then loads the slot again, while
+/// products run.
 /// Resources: five slots of 40 KB, decays, and 3 KB for each inverse: 217 KB of shared memory. 96 registers per thread of
 /// the warpgroups that prepare, 160 of those that walk.
 /// Work: per position 4 Dk Dv for q' S' and k' S', 2 Dk Dv for the update, 128 Dk for scores, 192 Dv for T and P.
@@ -449,11 +450,12 @@ __device__ __forceinline__ void prepare(const Bf16Arguments& a, const Memory& me
 /// @return whether it has come to the end
 __device__ __forceinline__ bool walk_columns(const Bf16Arguments& a, const Memory& memory, Barriers& barriers,
                                              const HalfChunkMaps& maps, const Walk& walk, int group) {
-  const bool is_first = threadIdx.x % kWarpgroup == 0;
+  // One thread stores, and one of another warp of the first warpgroup loads.
+  const bool is_first = threadIdx.x % kWarpgroup == 0, loads = group == 0 && threadIdx.x % kWarpgroup == 32;
   const int chunks = walk.chunks(), warm_up = walk.warm_up();
   const int first_column = walk.first_column + group * kWarpgroupColumns;
   const int unit = first_unit_of_columns();
-  if (is_first && group == 0) {
+  if (loads) {
     for (int n = 0; n < min(chunks, kSlots); ++n) load_chunk(memory, barriers, maps, walk, n);
   }
   WarpgroupState<kDk> S;
@@ -465,7 +467,7 @@ __device__ __forceinline__ bool walk_columns(const Bf16Arguments& a, const Memor
   float x[kPositions / 2];              // v_new; then P v_new
   std::uint32_t factor[2][4], o[2][4];  // Res, then v_new; and outputs
 
-  // Chunk n has been walked: its outputs leave, and its slot is free when they and those of the other warpgroup have.
+  // Chunk n has been walked: its outputs leave.
   const auto finish = [&](int n) {
     const int position = walk.first + n * kPositions;
     const bool has_outputs = position >= walk.begin;
@@ -477,28 +479,18 @@ __device__ __forceinline__ bool walk_columns(const Bf16Arguments& a, const Memor
     fence_async_proxy();
     wait_at_named_barrier(kOfWalking + unsigned(group), kWarpgroup);
     if (!is_first) return;
-    if (n > 0) {
-      wait_stores_read<0>();
-      barriers.empty[(n - 1) % kSlots].arrive();
-    }
     if (has_outputs && first_column < a.Dv) {
       store_tile(maps.o, tile.data, {.column = first_column, .position = position, .head = walk.h, .batch = walk.b});
     }
     commit_stores();
-    if (group == 0 && n > 0 && n - 1 + kSlots < chunks) {
-      barriers.empty[(n - 1) % kSlots].wait(unsigned((n - 1) / kSlots) % 2);
-      fence_async_proxy();
-      load_chunk(memory, barriers, maps, walk, n - 1 + kSlots);
-    }
   };
 
   // Chunks from n on will not be walked. Those that are under way are prepared, and behind them both preparing warpgroups
   // find an end.
   const auto stop = [&](int n) {
-    if (!is_first) return;
-    wait_stores_read<0>();
-    const int loaded = max(n + 3, kSlots);
-    for (int m = loaded; m < min(loaded + kPreparing, chunks) && group == 0; ++m) {
+    if (is_first) wait_stores_read<0>();
+    const int loaded = max(n - 2 + kSlots, kSlots);
+    for (int m = loaded; m < min(loaded + kPreparing, chunks) && loads; ++m) {
       barriers.is_end[m % Barriers::kRaw] = true;
       barriers.raw[m % Barriers::kRaw].arrive();
     }
@@ -522,6 +514,10 @@ __device__ __forceinline__ bool walk_columns(const Bf16Arguments& a, const Memor
     wgmma_fence(D, s);
     start_output_from_state<kDk>(D, s, slot.rows());
     wgmma_commit();
+    if (loads && n >= 2 && n - 2 + kSlots < chunks) {
+      barriers.empty[(n - 2) % kSlots].wait(unsigned((n - 2) / kSlots) % 2);
+      load_chunk(memory, barriers, maps, walk, n - 2 + kSlots);
+    }
     if (n > 0) finish(n - 1);
     wgmma_wait<0>(D);
     // -Res = k' S' - V.
@@ -537,6 +533,7 @@ __device__ __forceinline__ bool walk_columns(const Bf16Arguments& a, const Memor
         factor[t / 16][j] = pack(residual[0] - two.x, residual[1] - two.y);
       }
     }
+    __syncwarp();  // all lanes have read V: outputs will lie there
     const auto T = k_along_rows(slot.T()), P = k_along_rows(slot.P());
     const auto K = k_from_row_to_row(slot.K_end());
     wgmma_fence(x, factor);
@@ -553,6 +550,10 @@ __device__ __forceinline__ bool walk_columns(const Bf16Arguments& a, const Memor
     for (int j = 0; j < 2; ++j) wgmma<kPositions>(x, factor[j], P.along_k(j * 16), j > 0);
     wgmma_commit();
     wgmma_wait<0>(S, x);
+    if (is_first && n > 0) {  // the slot of the chunk before is free
+      wait_stores_read<0>();
+      barriers.empty[(n - 1) % kSlots].arrive();
+    }
     decay_columns(S, memory.decays(i, 1));
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
