@@ -214,7 +214,7 @@ TEST(ZeroStartsDispatchTest, FewHeadsAreCut) {
   };
   EXPECT_EQ(narrow(1, 8, 16384), "8 segments");
   EXPECT_EQ(narrow(1, 1, 65536), "64 segments");
-  EXPECT_EQ(narrow(4, 8, 16384), "one_anchor");
+  EXPECT_EQ(narrow(4, 8, 16384), "2 segments");
   const auto of_gated = [](int B, int H, int L) {
     return gated_delta_rule::dispatch_note(mapped<gated_delta_rule::Bf16Arguments>(B, H, L));
   };
