@@ -358,7 +358,7 @@ __device__ __forceinline__ void put_T(const Panel& T, const SplitBlocks& blocks,
 
 /// A warp's part of the bound of a chunk. A warpgroup calls it: a thread has a quarter of a row of k', k~ and T.
 /// @param barrier a named barrier of the warpgroup's, which has put T
-__device__ __forceinline__ float bound_of_chunk(const Slot& slot, const float* to_anchor, const float* to_end,
+__device__ __forceinline__ float bound_of_chunk(const Slot& slot, const float* to_anchor, const float* to_end, int Dk,
                                                 PreparingMemory& own, unsigned barrier) {
   const int thread = int(threadIdx.x) % kWarpgroup, row = thread / 4, quarter = thread % 4;
   const auto square = [](uint4 x, const float* factors) {
@@ -393,7 +393,8 @@ __device__ __forceinline__ float bound_of_chunk(const Slot& slot, const float* t
     sum += fabsf(two.x) * lengths[0] + fabsf(two.y) * lengths[1];
   }
   // T is rounded here: by 2^-9 at most.
-  return 1.01f * warp_sum(sum * own.of_K_minus[row]) + warp_max(to_anchor[thread] * to_end[thread]);
+  const float decay = thread < Dk ? to_anchor[thread] * to_end[thread] : 0.0f;  // rows that do not exist have no gates
+  return 1.01f * warp_sum(sum * own.of_K_minus[row]) + warp_max(decay);
 }
 
 /// A preparing warpgroup: every second chunk.
@@ -436,7 +437,7 @@ __device__ __forceinline__ void prepare(const Bf16Arguments& a, const Memory& me
       put_T(slot.T(), memory.blocks(group), kOfInverse + unsigned(group), warp - 2, scores, beta);
     }
     float bound = 0;
-    if (n < warm_up) bound = bound_of_chunk(slot, memory.decays(i, 0), memory.decays(i, 1), own, barrier);
+    if (n < warm_up) bound = bound_of_chunk(slot, memory.decays(i, 0), memory.decays(i, 1), a.Dk, own, barrier);
     fence_async_proxy();
     __syncwarp();
     if (lane == 0) {
