@@ -48,7 +48,7 @@
 /// the warpgroups that prepare, 160 of those that walk.
 /// Work: per position 4 Dk Dv for q' S' and k' S', 2 Dk Dv for the update, 128 Dk for scores, 192 Dv for T and P.
 /// Bytes: q, k, g, beta once per 128 columns of Dv; v and o once. A chunk or two more per segment.
-/// Bound by: the memory's bandwidth, it is expected.
+/// Bound by: the chain of the walk.
 /// Requires: what `one_anchor` requires.
 /// Weakness: one such segment or chunk gives its head to `segments`.
 /// Sources: those of `one_anchor`. NVIDIA's cuDNN frontend has one anchor per chunk of 16, and prepares and walks in one
