@@ -47,7 +47,7 @@
 /// Resources: five slots of 40 KB, decays, and 3 KB for each inverse: 217 KB of shared memory. 96 registers per thread of
 /// the warpgroups that prepare, 160 of those that walk.
 /// Work: per position 4 Dk Dv for q' S' and k' S', 2 Dk Dv for the update, 128 Dk for scores, 192 Dv for T and P.
-/// Bytes: q, k, g, beta once per 128 columns of Dv; v and o once. A chunk or two more per segment.
+/// Bytes: q, k, g, beta once per 128 columns of Dv; v and o once. Up to ten chunks more per segment.
 /// Bound by: the chain of the walk.
 /// Requires: what `one_anchor` requires.
 /// Weakness: one such segment or chunk gives its head to `segments`.
@@ -59,7 +59,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include "05_deltanet_wy/chunk/decay_columns.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
