@@ -57,13 +57,14 @@ void specialized_warps(const Bf16Arguments&);  ///< GPU: warps for loads, the ch
 void segments(const Bf16Arguments&);           ///< Hopper: segments from zeros where gates allow it, or computed starts
 void cluster(const Bf16Arguments&);            ///< Hopper: one kernel; two blocks prepare chunks for each other
 void zero_starts(const Bf16Arguments&);        ///< Hopper: its segments from zeros where gates allow it, or `segments`
+void middle_anchor(const Bf16Arguments&);      ///< Hopper: one kernel, chunks of 32; segments as those of zero_starts
 
 // Why a kernel cannot run the problem, as a sentence; empty if it can. Here and below: dispatch/requirements.cu.
 std::string recurrent_gpu_unsupported(const FloatArguments&);
 std::string tensor_core_unsupported(const Bf16Arguments&);
 std::string specialized_warps_unsupported(const Bf16Arguments&);
 std::string warpgroups_unsupported(const Bf16Arguments&);  ///< two_products
-std::string one_anchor_unsupported(const Bf16Arguments&);  ///< also segments, cluster, zero_starts
+std::string one_anchor_unsupported(const Bf16Arguments&);  ///< also segments, cluster, zero_starts, middle_anchor
 std::string dispatch_unsupported(const Bf16Arguments&);
 
 // Bytes of memory that a kernel needs beside its inputs and outputs.
@@ -72,6 +73,7 @@ std::int64_t tensor_core_memory(const Bf16Arguments&);   ///< also specialized_w
 std::int64_t two_products_memory(const Bf16Arguments&);  ///< also one_anchor
 std::int64_t segments_memory(const Bf16Arguments&);
 std::int64_t zero_starts_memory(const Bf16Arguments&);
+std::int64_t middle_anchor_memory(const Bf16Arguments&);
 std::int64_t dispatch_memory(const Bf16Arguments&);
 
 // Bytes that a stage's kernels read from device memory or write to it, even if a cache serves them.

@@ -433,7 +433,14 @@ void add_kda_stages(Operator& definition) {
                 .run = zero_starts,
                 .idea = "the segments of cluster from zeros, where gates and keys show that they may; else segments",
                 .unsupported = one_anchor_unsupported,
-                .memory = zero_starts_memory});
+                .memory = zero_starts_memory})
+      .variant({.name = "middle_anchor",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = middle_anchor,
+                .idea = "one kernel, chunks of 32 with an anchor in the middle; segments from zeros, or as in segments",
+                .unsupported = one_anchor_unsupported,
+                .memory = middle_anchor_memory});
 }
 
 void add_kda_backward_stages(Operator& definition) {

@@ -20,7 +20,7 @@ if ((${#files[@]} == 0)) || [[ $1 == --list ]]; then
   files+=(04_fused_chunk/simple_gla_backward/5_hopper_gradients.cu)
   files+=(05_deltanet_wy/chunk/prepare_inverses.cu 05_deltanet_wy/delta_rule/{1[0-4]_*,dispatch/one_*}.cu 05_deltanet_wy/delta_rule_backward/{5_warpgroups,dispatch/longer_chunks}.cu)
   files+=(05_deltanet_wy/gated_delta_rule/{4_*,dispatch/segments,dispatch/cluster,dispatch/one_block}.cu 05_deltanet_wy/gated_delta_rule_backward/dispatch/warpgroups.cu)
-  files+=(05_deltanet_wy/kda/{4_*,5_*,dispatch/cluster,dispatch/segments}.cu)
+  files+=(05_deltanet_wy/kda/{4_*,5_*,dispatch/cluster,dispatch/segments,dispatch/middle_anchor}.cu)
   files+=(05_deltanet_wy/kda_backward/dispatch/{prepare_chunks,warpgroups}.cu)
 fi
 if [[ ${1-} == --list ]]; then

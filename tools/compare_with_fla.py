@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs flash-linear-attention's operators and this repository's on the same GPU and the same tensors, one beside the other.
-FlashInfer's delta rule, too, where it is installed (pip install flashinfer-python).
+FlashInfer's delta rules, FlashQLA's gated one and KDA of the cuDNN frontend, too, where they are installed (pip install
+flashinfer-python flash-qla nvidia-cudnn-frontend). Rules with gates are timed with two kinds of them.
 
     tools/compare_with_fla.py [--build build/cuda] [--lengths 512,2048,16384] [--operators gla,...] [--json FILE]
     tools/compare_with_fla.py --shapes 4x8x2048,1x8x16384 --as 8.9,12.0    # B x H x L; ours without what those cards lack
@@ -50,6 +51,8 @@ class Peer:
     form: str | None = None  # an option of ours
     stage: str = "dispatch"
     packed: bool = False  # it takes sequences one behind the other, [B L, H, D], and its states are [B, H, Dv, Dk]
+    linear: bool = False  # it takes gates, not their logarithms
+    gates: str | None = None  # other gates than those that the chapters draw: see Gpu.draw_gates()
 
     @property
     def is_backward(self) -> bool:
@@ -62,7 +65,8 @@ class Peer:
     @property
     def label(self) -> str:
         name = self.function if self.package == REQUIRED else f"{self.package}.{self.function}"
-        return name + "".join(f", {name}={value}" for name, value in self.more.items())
+        more = [f"{name}={value}" for name, value in self.more.items()]
+        return ", ".join([name, *more, *([f"{self.gates} gates"] if self.gates else [])])
 
 
 PEERS = (
@@ -77,7 +81,12 @@ PEERS = (
     Peer("simple_gla", "04_fused_chunk", "fla.ops.simple_gla", "fused_recurrent_simple_gla", {"g": "g"}),
     Peer("delta_rule", "05_deltanet_wy", "fla.ops.delta_rule", "chunk_delta_rule", {"beta": "beta"}),
     Peer("delta_rule", "05_deltanet_wy", "fla.ops.delta_rule", "fused_recurrent_delta_rule", {"beta": "beta"}),
-    Peer("kda", "05_deltanet_wy", "fla.ops.kda", "chunk_kda", {"g": "g", "beta": "beta"}),
+    *(Peer("gated_delta_rule", "05_deltanet_wy", module, "chunk_gated_delta_rule", {"g": "g", "beta": "beta"}, gates=gates,
+           packed=module == "flashinfer.gdn_prefill", linear=module == "flashinfer.gdn_prefill")
+      for module in ("fla.ops.gated_delta_rule", "flashinfer.gdn_prefill", "flash_qla") for gates in (None, "weak")),
+    *(Peer("kda", "05_deltanet_wy", module, function, {"g": "g", "beta": "beta"}, gates=gates, packed=module != "fla.ops.kda")
+      for module, function in (("fla.ops.kda", "chunk_kda"), ("cudnn.linear_attention.ops", "kimi_delta_attention"))
+      for gates in (None, "bounded")),
     # Without a gate: it is then 1, and their kernel leaves it out.
     Peer("delta_rule", "05_deltanet_wy", "flashinfer.gdn_prefill", "chunk_gated_delta_rule", {"beta": "beta"}, packed=True),
     Peer("linear_attention", "02_chunkwise", "fla.ops.linear_attn", "chunk_linear_attn", more={"normalize": False},
@@ -128,15 +137,24 @@ class Gpu:
             tensors["g"] = torch.nn.functional.logsigmoid(normal(B, H, L, Dk)) / 16
         elif peer.operator == "simple_gla":
             tensors["g"] = torch.nn.functional.logsigmoid(normal(B, H, L))
-        elif peer.operator == "delta_rule":
+        elif peer.operator in ("delta_rule", "gated_delta_rule", "kda"):
             k = torch.nn.functional.normalize(k, dim=-1)
-            tensors["beta"] = torch.rand(B, H, L, device="cuda")
-        elif peer.operator == "kda":
-            k = torch.nn.functional.normalize(k, dim=-1)
-            tensors["g"] = torch.nn.functional.logsigmoid(normal(B, H, L, Dk)) / 4
+            if peer.operator != "delta_rule":
+                tensors["g"] = self.draw_gates(peer, normal(B, H, L, *([Dk] if peer.operator == "kda" else [])))
             tensors["beta"] = torch.rand(B, H, L, device="cuda")
         rounded = {"q": q, "k": k, "v": v, **({"do": normal(B, H, L, Dv)} if peer.is_backward else {})}
         return {**{name: x.to(torch.bfloat16) for name, x in rounded.items()}, **tensors}
+
+    def draw_gates(self, peer: Peer, x):
+        """Logarithms of the gates of a delta rule, from normal numbers: as its chapter draws them; "weak", which forget next to
+        nothing; or "bounded", as models ship them."""
+        if peer.gates == "bounded":
+            return -5 * self.torch.sigmoid(x)
+        logsigmoid = self.torch.nn.functional.logsigmoid
+        return logsigmoid(x + 5) if peer.gates == "weak" else logsigmoid(x) / (4 if peer.operator == "kda" else 1)
+
+    def exp(self, x):
+        return x.exp()
 
     def save(self, tensors: dict, path: Path, metadata: dict) -> None:
         self.files.save_file({name: x.contiguous().cpu() for name, x in tensors.items()}, str(path), metadata)
@@ -248,8 +266,9 @@ def versions(gpu) -> dict[str, str]:
             if module == "fla":
                 raise Missing(f"{error}; pip install flash-linear-attention") from error
             found[name] = "none"
-    with contextlib.suppress(ImportError):
-        found["FlashInfer"] = getattr(importlib.import_module("flashinfer"), "__version__", "of unknown version")
+    for module, name in peers.LIBRARIES.items():
+        with contextlib.suppress(ImportError):
+            found[name] = getattr(importlib.import_module(module), "__version__", "of unknown version")
     return {**found, **gpu.versions()}
 
 
@@ -272,7 +291,8 @@ def their_inputs(gpu, peer: Peer, tensors: dict) -> dict:
     """Our tensors in their layout, under their names."""
     names = {"q": "q", "k": "k", "v": "v", **peer.gate}
     arranged = gpu.end_to_end if peer.packed else gpu.heads_last
-    return {theirs: arranged(tensors[ours]) for ours, theirs in names.items()}
+    inputs = {theirs: arranged(tensors[ours]) for ours, theirs in names.items()}
+    return {**inputs, "g": gpu.exp(inputs["g"])} if peer.linear and "g" in inputs else inputs
 
 
 def their_call(gpu, peer: Peer, problem: dict, inputs: dict, scale: float):
@@ -366,7 +386,7 @@ def compare(gpu, peer: Peer, program: programs.Program, problem: dict, cards: li
     row = {
         "operator": peer.operator, "form": peer.form, "chapter": peer.chapter, "stage": peer.stage,
         "peer": peer.label, "problem": dict(problem), "agrees": None, "error": None, "ours": None, "theirs": None,
-        "call_ratio": None, "graph_ratio": None, "skipped": None, "as": None,
+        "call_ratio": None, "graph_ratio": None, "skipped": None, "as": None, "gates": peer.gates,
     }  # fmt: skip
     scale = 1 / sqrt(problem["Dk"])
     tensors = gpu.draw(peer, problem)

@@ -9,6 +9,7 @@
 
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "05_deltanet_wy/kda.hpp"
+#include "05_deltanet_wy/kda/dispatch/middle_anchor.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
 #include "common/test/on_card.hpp"
 #include "common/test/split.hpp"
@@ -22,6 +23,13 @@ struct Pair {
   const char *operator_name, *stage, *whole, *exact;
 };
 
+/// `middle_anchor` without segments, which is no stage: others round other numbers.
+constexpr const char* kOnePiece = "middle_anchor in one piece";
+
+void middle_anchor_in_one_piece(const kda::Bf16Arguments& a) {
+  kda::middle_anchor(a, tile::make_launch_plan(a.L, 64, 1));
+}
+
 class ZeroStartsTest : public testing::TestWithParam<Pair> {
  protected:
   void SetUp() override {
@@ -32,7 +40,10 @@ class ZeroStartsTest : public testing::TestWithParam<Pair> {
     return drawn(1, H, L, Dk, Dv, 64, definition());
   }
   Outputs run(const char* stage, const Problem& x) const {
-    return evaluate(definition(), find_stage(definition(), stage), x);
+    if (std::string(stage) != kOnePiece) return evaluate(definition(), find_stage(definition(), stage), x);
+    Stage one_piece{.name = kOnePiece, .processor = Processor::gpu, .dtype = Dtype::bf16};
+    one_piece.run = on<kda::Bf16Arguments>(middle_anchor_in_one_piece);
+    return evaluate(definition(), one_piece, x);
   }
 
   /// Expects the stage's error to be small, and no larger than that of the walks that need no start by more than 1e-6,
@@ -124,7 +135,8 @@ TEST_P(ZeroStartsTest, LongKeys) {
   fill(x.inputs.at("beta"), 0.9f);
   set_gates(x, 0, [](std::size_t, float& g) { g = -1.9f; });
   expect_exact(x, 2e-2);
-  EXPECT_TRUE(is_left_to_exact_way(x, 0, run(GetParam().stage, x)));
+  // The bound of `middle_anchor` is computed from T, and holds for any keys.
+  if (GetParam().whole != kOnePiece) EXPECT_TRUE(is_left_to_exact_way(x, 0, run(GetParam().stage, x)));
 }
 
 TEST_P(ZeroStartsTest, TwoCallsAreOne) {
@@ -156,6 +168,31 @@ TEST_P(ZeroStartsTest, PastThatIsNeeded) {
   expect_exact(x);
 }
 
+// Strong gates leave nothing to `segments`, whatever part of the 128 rows exists: the bits are not those of its kernels.
+TEST_P(ZeroStartsTest, StrongGatesNeedNoPast) {
+  if (GetParam().whole != kOnePiece) GTEST_SKIP() << "the bits of others are those of their exact way";
+  for (const std::int64_t Dk : {16, 64, 80, 128}) {
+    Problem x = problem(2, 700, Dk, 80);
+    for (int head = 0; head < 2; ++head) {
+      set_gates(x, head, [](std::size_t t, float& g) { g = -1 - 0.01f * float(t % 7); });
+    }
+    const Outputs found = run("middle_anchor", x);
+    EXPECT_FALSE(is_left_to_exact_way(x, 0, found)) << "Dk " << Dk;
+    EXPECT_FALSE(is_left_to_exact_way(x, 1, found)) << "Dk " << Dk;
+  }
+}
+
+// Of 130 chunks and more, heads that need their past are walked by `segments`, and so are those without an anchor.
+TEST_P(ZeroStartsTest, LongSequences) {
+  if (GetParam().whole != kOnePiece) GTEST_SKIP() << "others have one way for all lengths";
+  Problem x = problem(3, 4200, 16, 16);
+  set_gates(x, 0, [](std::size_t, float& g) { g = -0.001f; });
+  set_gates(x, 1, [](std::size_t t, float& g) { g = t == 2000 ? -1e4f : -1; });
+  set_gates(x, 2, [](std::size_t, float& g) { g = -1; });
+  const Outputs truth = evaluate_reference(definition(), x, Dtype::bf16), found = run("middle_anchor", x);
+  for (const auto& [name, out] : found) EXPECT_LE(compare(name, out, truth).error, 1e-2) << name;
+}
+
 /// A problem of dispatch, with rows that bulk copies take.
 template <class Arguments>
 Arguments mapped(int B, int H, int L) {
@@ -174,16 +211,25 @@ TEST(ZeroStartsDispatchTest, FewHeadsAreCut) {
     a.g = packed<const float>(nullptr, H, L, 128);
     return kda::dispatch_note(a);
   };
-  EXPECT_EQ(of_kda(1, 12, 2048), "5 segments");
-  EXPECT_EQ(of_kda(4, 8, 2048), "one_anchor");
+  EXPECT_EQ(of_kda(1, 12, 2048), "middle_anchor, 11 segments, or 1");
+  EXPECT_EQ(of_kda(4, 8, 2048), "middle_anchor, 4 segments, or 1");
   EXPECT_EQ(of_kda(4, 8, 64), "clusters of two blocks");
-  EXPECT_EQ(of_kda(4, 8, 512), "one_anchor");
-  EXPECT_EQ(of_kda(4, 8, 16384), "one_anchor");
-  EXPECT_EQ(of_kda(1, 8, 16384), "8 segments");
-  EXPECT_EQ(of_kda(1, 1, 65536), "64 segments of clusters, or 64 segments");
-  EXPECT_EQ(of_kda(2, 64, 8192), "clusters of two blocks");
-  EXPECT_EQ(of_kda(8, 32, 2048), "clusters of two blocks");
-  EXPECT_EQ(of_kda(1, 72, 4096), "one_anchor");
+  EXPECT_EQ(of_kda(4, 8, 512), "middle_anchor, 4 segments, or 1");
+  EXPECT_EQ(of_kda(4, 8, 16384), "middle_anchor, 4 segments, or 1");
+  EXPECT_EQ(of_kda(1, 8, 16384), "middle_anchor, 16 segments, or 8");
+  EXPECT_EQ(of_kda(1, 1, 65536), "middle_anchor, 128 segments, or 64");
+  EXPECT_EQ(of_kda(2, 64, 8192), "middle_anchor");
+  EXPECT_EQ(of_kda(8, 32, 2048), "middle_anchor");
+  EXPECT_EQ(of_kda(1, 72, 4096), "middle_anchor");
+  const auto narrow = [](int B, int H, int L) {
+    auto a = mapped<kda::Bf16Arguments>(B, H, L);
+    a.Dk = 64;
+    a.g = packed<const float>(nullptr, H, L, 64);
+    return kda::dispatch_note(a);
+  };
+  EXPECT_EQ(narrow(1, 8, 16384), "8 segments");
+  EXPECT_EQ(narrow(1, 1, 65536), "64 segments");
+  EXPECT_EQ(narrow(4, 8, 16384), "2 segments");
   const auto of_gated = [](int B, int H, int L) {
     return gated_delta_rule::dispatch_note(mapped<gated_delta_rule::Bf16Arguments>(B, H, L));
   };
@@ -203,6 +249,7 @@ TEST(ZeroStartsDispatchTest, FewHeadsAreCut) {
 INSTANTIATE_TEST_SUITE_P(Operators, ZeroStartsTest,
                          testing::Values(Pair{"kda", "segments", "one_anchor", nullptr},
                                          Pair{"kda", "zero_starts", "one_anchor", "segments"},
+                                         Pair{"kda", "middle_anchor", kOnePiece, "one_anchor"},
                                          Pair{"gated_delta_rule", "zero_starts", "cluster", "segments"}),
                          [](const auto& info) {
                            return std::string(info.param.operator_name) + "_" + info.param.stage;

@@ -3,7 +3,7 @@
     {"format": 1, "date", "commit", "gpu", "versions": {...}, "comparisons": [{
       "operator", "form", "chapter", "stage", "peer", "problem": {"B", "H", "L", "Dk", "Dv"},
       "agrees": true | false | null, "error", "ours": times, "theirs": times, "call_ratio", "graph_ratio", "skipped",
-      "as": the card that ours had to make do with | null}]}
+      "as": the card that ours had to make do with | null, "gates": their kind | null: those that the chapters draw}]}
 
 with times as a chapter's JSON has them. A ratio is the peer's time over ours: above 1 ours is faster.
 """
@@ -34,7 +34,8 @@ def load(path: Path) -> dict:
 
 
 FLA = "flash-linear-attention"
-LIBRARIES = {"flashinfer": "FlashInfer"}  # peers of other libraries have these names in front
+# Peers of other libraries have these names in front.
+LIBRARIES = {"flashinfer": "FlashInfer", "flash_qla": "FlashQLA", "cudnn": "cuDNN frontend"}
 
 
 def library(row: dict) -> str:
@@ -52,7 +53,7 @@ def fastest(comparison: dict | None, operator: str, form: str | None = None, of:
     """By length: the pair with the fastest of a library's peers that agree with us."""
     best: dict[int, dict] = {}
     for row in comparison["comparisons"] if comparison else ():
-        same = (row["operator"], row["form"], library(row), row.get("as")) == (operator, form, of, None)
+        same = (row["operator"], row["form"], library(row), row.get("as"), row.get("gates")) == (operator, form, of, None, None)
         if row["agrees"] and row["graph_ratio"] and same:
             L = row["problem"]["L"]
             if L not in best or row["graph_ratio"] < best[L]["graph_ratio"]:
@@ -89,7 +90,8 @@ def ours_now(row: dict, timings: Timings) -> float | None:
 
 def label(row: dict) -> str:
     card = ["--as", row["as"]] if row.get("as") else []
-    return " ".join([row["operator"], *options_of(row["form"]), *card])
+    gates = [f"({row['gates']} gates)"] if row.get("gates") else []
+    return " ".join([row["operator"], *options_of(row["form"]), *card, *gates])
 
 
 def shape(row: dict, comparison: dict) -> str:

@@ -58,6 +58,7 @@
 #include "common/device/proxy_fence.cuh"
 #include "common/device/push_shared.cuh"
 #include "common/device/registers.cuh"
+#include "common/device/walked_heads.cuh"
 #include "common/tile/block_part.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
@@ -72,6 +73,7 @@ constexpr int kBlockThreads = 4 * kWarpgroup;  // of a block
 
 /// Grid (tiles of 64 columns of Dv, rounded up to an even number, of all segments; H; B), in clusters of two along x.
 /// @tparam kFromZeros whether there may be several segments, of `length` positions
+/// @param heads which segments have been walked: the kernel says so if it is `kFromZeros`, else one before it
 template <class Shape, bool kNormalize, bool kFromZeros>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     cluster_kernel(Bf16Arguments all, const __grid_constant__ RawMaps maps, WalkedHeads heads, int length) {
@@ -95,6 +97,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     if (start == kNoWarmUp) return;
     if (segment > 0) first = start;
     part = part_of(all, first, min(begin + length, all.L));
+  } else if (heads.walked && has_been_walked(heads, b * all.H + h)) {
+    return;
   }
   const Bf16Arguments& a = *(kFromZeros ? &part : &all);  // what is walked
   const int first_column = tile * Shape::kDv, columns = min(Shape::kDv, a.Dv - first_column);
@@ -197,12 +201,15 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 }  // namespace
 
-void cluster(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& heads) {
+namespace {
+
+void start_clusters(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& heads, bool from_zeros) {
   const auto start = [&]<class Shape, bool kNormalize>(Shape, std::bool_constant<kNormalize>) {
     LaunchConfig config =
         launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes));
     config.grid.x *= unsigned(plan.segments);
-    launch(heads.walked ? cluster_kernel<Shape, kNormalize, true> : cluster_kernel<Shape, kNormalize, false>, config, a,
+    config.starts_early = heads.walked && !from_zeros;
+    launch(from_zeros ? cluster_kernel<Shape, kNormalize, true> : cluster_kernel<Shape, kNormalize, false>, config, a,
            raw_maps(a), heads, plan.length);
   };
   const auto start_shape = [&](auto shape) {
@@ -211,8 +218,18 @@ void cluster(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& 
   a.Dk <= 64 ? start_shape(PanelShape<64, 64>()) : start_shape(PanelShape<128, 64>());
 }
 
+}  // namespace
+
+void cluster(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& heads) {
+  start_clusters(a, plan, heads, true);
+}
+
+void cluster_behind(const Bf16Arguments& a, const WalkedHeads& heads) {
+  start_clusters(a, make_launch_plan(a.L, kWarpgroupColumns, 1), heads, false);
+}
+
 void cluster(const Bf16Arguments& a) {
-  cluster(a, make_launch_plan(a.L, kWarpgroupColumns, 1), {});
+  cluster_behind(a, {});
 }
 
 }  // namespace tutorial::kda

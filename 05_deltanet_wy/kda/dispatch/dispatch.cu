@@ -1,10 +1,11 @@
 /// @file
 /// `dispatch`: what a user calls.
 ///
-/// Idea: choose a kernel that supports the problem, and the faster one of two. On Hopper that is `cluster` if there are
-/// enough heads for its clusters, and `one_anchor` otherwise, or `two_products` if rows of g are not aligned; on other
-/// GPUs it is `specialized_warps`. With few heads the sequence is cut into segments. Where the gates forget enough they
-/// start from zeros, which the GPU finds out: those of `zero_starts` if they take long, else those of `segments`.
+/// Idea: choose a kernel that supports the problem, and the faster one of two. On Hopper that is `middle_anchor` for Dk
+/// above 64 and more than a few chunks. Otherwise it is `cluster` if there are enough heads for its clusters, and
+/// `one_anchor` if not, or `two_products` if rows of g are not aligned; on other GPUs it is `specialized_warps`. With few
+/// heads the sequence is cut into segments. Where the gates forget enough they start from zeros, which the GPU finds out:
+/// without `middle_anchor`, those of `zero_starts` if they take long, else those of `segments`.
 /// Where blocks have too little shared memory, `tensor_core` may still fit. Problems that the tensor cores do not
 /// support are computed in fp32 by `recurrent_gpu`: widths that are no multiple of 16 or too large, and rows that are
 /// not aligned. One kernel each copies q, k and v to fp32, and one copies the result back.
@@ -27,6 +28,7 @@
 #include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/wide_keys.hpp"
 #include "05_deltanet_wy/kda.hpp"
+#include "05_deltanet_wy/kda/dispatch/middle_anchor.hpp"
 #include "05_deltanet_wy/kda/dispatch/segments.hpp"
 #include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"
 #include "05_deltanet_wy/kda/dispatch/zero_starts.hpp"
@@ -106,6 +108,11 @@ bool cluster_is_faster(const Bf16Arguments& a) {
   return cluster_time(clusters_of(a), double(ceil_div(a.L, 64))) < one_anchor_time(a);
 }
 
+/// With up to 64 rows of the state, half of its products would be of zeros.
+bool middle_anchor_is_faster(const Bf16Arguments& a) {
+  return a.Dk > 64 && a.L > kFewPositions && one_anchor_unsupported(a).empty();
+}
+
 /// The segments of `segments`. A single one where they gain little: with 32 heads of 16384 positions an H100 was slower.
 /// Where gates are weak a short sequence may lose: with 12 heads of 2048 positions 15 %, where other gates gain 22 %.
 tile::LaunchPlan worthwhile_segments(const Bf16Arguments& a) {
@@ -157,6 +164,14 @@ Choice choose_in_fp32(const Bf16Arguments& a, const std::string& why) {
 
 /// The kernel that supports the problem, and the faster one of two.
 Choice choose(const Bf16Arguments& a) {
+  if (middle_anchor_is_faster(a)) {
+    const tile::LaunchPlan plan = one_wave_of_blocks(a);
+    std::string note = "middle_anchor";
+    if (plan.segments > 1) {
+      note += ", " + std::to_string(plan.segments) + " segments, or " + std::to_string(plan_of_past(a).segments);
+    }
+    return {[a, plan] { middle_anchor(a, plan); }, note, middle_anchor_memory(a)};
+  }
   if (cluster_is_faster(a)) return {[a] { cluster(a); }, "clusters of two blocks", 0, cluster_bytes_moved(a)};
   if (one_anchor_unsupported(a).empty()) {
     const tile::LaunchPlan plan = worthwhile_segments(a), of_clusters = segments_of_clusters(a, plan);

@@ -10,6 +10,7 @@
 
 #include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
 #include "05_deltanet_wy/kda.hpp"
+#include "05_deltanet_wy/kda/dispatch/middle_anchor.hpp"
 #include "05_deltanet_wy/kda/dispatch/segments.hpp"
 #include "05_deltanet_wy/kda/dispatch/specialized_warps.hpp"
 #include "05_deltanet_wy/kda/dispatch/zero_starts.hpp"
@@ -107,15 +108,23 @@ std::int64_t two_products_memory(const Bf16Arguments& a) {
   return prepared_updates_memory(a);
 }
 
-std::int64_t segments_memory(const Bf16Arguments& a) {
-  const tile::LaunchPlan plan = shortest_segments(a);
+std::int64_t segments_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
   const std::int64_t bounds = ceil_div(a.L, 64) * 4, decays = (plan.segments - 1) * (a.Dk <= 64 ? 64 : 128);
   return prepared_updates_memory(a) + delta_rule::segment_maps_memory(without_gates(a), plan) +
          heads_of(a) * (bounds + decays) * std::int64_t(sizeof(float));
 }
 
+std::int64_t segments_memory(const Bf16Arguments& a) {
+  return segments_memory(a, shortest_segments(a));
+}
+
 std::int64_t zero_starts_memory(const Bf16Arguments& a) {
   return segments_memory(a) + heads_of(a) * one_wave_of_clusters(a).segments * std::int64_t(sizeof(int));
+}
+
+std::int64_t middle_anchor_memory(const Bf16Arguments& a) {
+  const std::int64_t segments = one_wave_of_blocks(a).segments;
+  return heads_of(a) * segments * std::int64_t(sizeof(int)) + (segments > 1 ? segments_memory(a, plan_of_past(a)) : 0);
 }
 
 // Bytes.

@@ -16,6 +16,9 @@ namespace tutorial::kda {
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
 void segments(const Bf16Arguments&, const tile::LaunchPlan&, const WalkedHeads& = {});
 
+/// Bytes of memory that they need. In requirements.cu.
+std::int64_t segments_memory(const Bf16Arguments&, const tile::LaunchPlan&);
+
 /// The problem as delta_rule's functions for segments take it.
 inline delta_rule::Bf16Arguments without_gates(const Bf16Arguments& a) {
   return {a.B, a.H,          a.L, a.Dk, a.Dv, a.C, a.scale, a.normalize_keys, a.q, a.k, a.v, a.beta, a.initial_state,

@@ -17,8 +17,10 @@ void zero_starts(const Bf16Arguments&, const tile::LaunchPlan& plan, const tile:
 tile::LaunchPlan one_wave_of_clusters(const Bf16Arguments&);
 
 /// Starts `cluster` on current_stream(), with the segments of a plan.
-/// @param heads where the kernel writes which segments it has walked. Null: the plan has one segment
+/// @param heads where the kernel writes which segments it has walked
 /// @throws CudaError if the launch is refused
 void cluster(const Bf16Arguments&, const tile::LaunchPlan&, const WalkedHeads& heads);
+/// Starts `cluster` for the heads that have not been walked, without segments. All heads if `heads.walked` is null.
+void cluster_behind(const Bf16Arguments&, const WalkedHeads& heads);
 
 }  // namespace tutorial::kda

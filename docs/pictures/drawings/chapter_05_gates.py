@@ -283,4 +283,40 @@ def kda_horner() -> Picture:
     return p
 
 
-DRAWINGS = [gates_factors, gates_chain, gates_crossing, kda_levels, kda_two_products, kda_anchor, kda_slot, kda_horner]
+def kda_middle() -> Picture:
+    p = Picture(
+        "kda_middle", 780, 330, "One anchor in the middle of 32 positions, and who works on which chunk",
+        "Above, a chunk of 32 positions with its anchor between positions 15 and 16. Queries and keys that read have their "
+        "decays from the anchor, q' and k'; keys that write have theirs to it, k~. The state takes exp(m) before the chunk's "
+        "products and exp(b_end - m) behind them. Below, one block over time: two warpgroups prepare chunks in turn, each for "
+        "two steps, and two others walk through all chunks, with 64 columns of Dv each.",
+    )  # fmt: skip
+    p.labelled(16, 40, 92, 44, ["S"], "d", "middle bold")
+    p.labelled(186, 40, 190, 44, ["positions 0 to 15"], "b")
+    p.labelled(376, 40, 190, 44, ["positions 16 to 31"], "b")
+    p.labelled(672, 40, 92, 44, ["next S"], "d", "middle bold")
+    p.arrow((108, 62), (186, 62))
+    p.arrow((566, 62), (672, 62))
+    p.text(147, 54, "exp(m)", "middle small")
+    p.text(617, 54, "exp(b_end - m)", "middle small")
+    p.text(376, 28, "anchor: m, the sum of g up to here", "middle small bold")
+    for y, words, inwards in ((104, "q', k': from the anchor to t", False), (126, "k~: from i to the anchor", True)):
+        for end in (200, 552):
+            p.arrow(*(((end, y), (376, y)) if inwards else ((376, y), (end, y))))
+        p.text(572, y + 4, words, "small")
+    x, y, width, height = 150, 160, 96, 32
+    rows = [("prepares", (0, 2, 4)), ("prepares", (1, 3)), ("walks", range(4)), ("walks", range(4))]
+    for r, (what, chunks) in enumerate(rows):
+        at = y + r * (height + 8)
+        p.text(x - 12, at + 20, f"warpgroup {r} {what}", "end small")
+        for n in chunks:
+            if what == "walks":
+                p.labelled(x + width * (n + 2), at, width - 6, height, [f"step {n}"], "c")
+            else:
+                p.labelled(x + width * n, at, 2 * width - 6, height, [f"rows, scores, T of {n}"], "a")
+    return p
+
+
+DRAWINGS = [
+    gates_factors, gates_chain, gates_crossing, kda_levels, kda_two_products, kda_anchor, kda_slot, kda_middle, kda_horner
+]  # fmt: skip

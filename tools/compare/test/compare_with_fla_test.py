@@ -4,6 +4,7 @@
 import contextlib
 import io
 import json
+from math import exp, log
 from pathlib import Path
 import shutil
 import sys
@@ -72,6 +73,9 @@ class FakeGpu:
     def sequence_starts(self, B, L):
         return [B, L]
 
+    def exp(self, x):
+        return f"exp({x})"
+
     def transposed(self, state):
         return state.removesuffix("^T") if state.endswith("^T") else state + "^T"
 
@@ -110,7 +114,7 @@ class CompareWithFla(unittest.TestCase):
         for chapter in {peer.chapter for peer in tool.PEERS}:
             self.chapter(chapter, True)
         self.calls = []
-        versions = {"fla": "0.5.2", "triton": "3.6.0", "flashinfer": "0.6.3"}
+        versions = {"fla": "0.5.2", "triton": "3.6.0", "flashinfer": "0.6.3", "flash_qla": "0.1.3", "cudnn": "1.32.0"}
         modules = {name: types.SimpleNamespace(__version__=version) for name, version in versions.items()}
         for peer in tool.PEERS:
             module = modules.setdefault(peer.module, types.ModuleType(peer.module))
@@ -127,11 +131,14 @@ class CompareWithFla(unittest.TestCase):
         path.chmod(0o755)
 
     def theirs(self, peer):
-        # FlashInfer's has no defaults here: these are the arguments that it must get.
-        def packed(q, k, v, *, beta, scale, cu_seqlens, output_final_state):
-            self.calls.append((peer.function, (q, k, v), {"beta": beta}, scale, cu_seqlens, output_final_state))
-            o = f"o of {peer.operator}|"
-            return (o, f"S of {peer.operator}^T") if output_final_state else o
+        # These have no defaults here: these are the arguments that they must get. FlashInfer has one function with gates and
+        # without.
+        def packed(q, k, v, *, beta, scale, cu_seqlens, output_final_state, g=None):
+            given = {name: x for name, x in (("g", g), ("beta", beta)) if x is not None}
+            self.calls.append((peer.function, (q, k, v), given, scale, cu_seqlens, output_final_state))
+            operator = peer.operator if peer.operator == "kda" else "gated_delta_rule" if g else "delta_rule"
+            o = f"o of {operator}|"
+            return (o, f"S of {operator}^T") if output_final_state else o
 
         def function(q, k, v, g=None, gk=None, beta=None, scale=None, normalize=None, output_final_state=False):
             given = {name: x for name, x in (("g", g), ("gk", gk), ("beta", beta)) if x is not None}
@@ -154,8 +161,9 @@ class CompareWithFla(unittest.TestCase):
         status, text, errors, data = self.run_tool()
         self.assertEqual(status, 0, errors)
         self.assertEqual(len(data["comparisons"]), len(tool.PEERS))
-        self.assertEqual(data["versions"], {"flash-linear-attention": "0.5.2", "Triton": "3.6.0", "FlashInfer": "0.6.3", "PyTorch": "9.9"})
-        self.assertIn("met: flash-linear-attention 0.5.2, Triton 3.6.0, FlashInfer 0.6.3, PyTorch 9.9 on NVIDIA H200", errors)
+        versions = {"flash-linear-attention": "0.5.2", "Triton": "3.6.0", "FlashInfer": "0.6.3", "FlashQLA": "0.1.3"}
+        self.assertEqual(data["versions"], {**versions, "cuDNN frontend": "1.32.0", "PyTorch": "9.9"})
+        self.assertIn("met: flash-linear-attention 0.5.2, Triton 3.6.0, FlashInfer 0.6.3, FlashQLA 0.1.3, cuDNN", errors)
         for row in data["comparisons"]:
             self.assertEqual((row["agrees"], row["call_ratio"], row["graph_ratio"]), (True, 2.0, 1.6), row)
         self.assertIn("| 03 `gla` `dispatch` | `chunk_gla` | 64 | 0.250 | 0.400 | 1.60 | 0.500 | 1.00 | 2.00 |", text)
@@ -215,6 +223,38 @@ class CompareWithFla(unittest.TestCase):
         calls = [call for call in self.calls if call[0] == "chunk_gated_delta_rule"]
         self.assertEqual(calls[0][1:5], (("q|", "k|", "v|"), {"beta": "beta|"}, 0.125, [4, 64]))
         self.assertEqual([call[-1] for call in calls], [True, True, False])
+
+    def test_delta_rules_with_gates_get_two_kinds_of_them(self):
+        status, text, errors, data = self.run_tool("--operators", "gated_delta_rule,kda")
+        self.assertEqual(status, 0, errors)
+        met = [(row["operator"], row["peer"], row["gates"]) for row in data["comparisons"]]
+        for operator, peer, other in (
+            ("gated_delta_rule", "flashinfer.chunk_gated_delta_rule", "weak"),
+            ("gated_delta_rule", "flash_qla.chunk_gated_delta_rule", "weak"),
+            ("kda", "cudnn.kimi_delta_attention", "bounded"),
+        ):
+            self.assertIn((operator, peer, None), met)
+            self.assertIn((operator, f"{peer}, {other} gates", other), met)
+        self.assertIn("| 05 `kda (bounded gates)`, cuDNN frontend | 1.60 |", text)
+        # FlashInfer takes gates, the others their logarithms.
+        gates = {(function, qkv[0], given["g"]) for function, qkv, given, *_ in self.calls}
+        packed = ("kimi_delta_attention", "q|", "g|"), ("chunk_gated_delta_rule", "q|", "exp(g|)")
+        self.assertEqual(gates, {*packed, ("chunk_gated_delta_rule", "q'", "g'"), ("chunk_kda", "q'", "g'")})
+        # The tables of the pages are of the gates that the chapters draw.
+        for row in data["comparisons"]:
+            row["graph_ratio"] = 0.1 if row["gates"] else 1.6
+        self.assertEqual(peers.ratios(data, of="cuDNN frontend"), {("kda", 64): 1.6})
+
+    def test_gates_are_those_that_they_are_said_to_be(self):
+        gpu = object.__new__(tool.Gpu)
+        sigmoid = lambda x: 1 / (1 + exp(-x))  # noqa: E731
+        functional = types.SimpleNamespace(logsigmoid=lambda x: log(sigmoid(x)))
+        gpu.torch = types.SimpleNamespace(sigmoid=sigmoid, nn=types.SimpleNamespace(functional=functional))
+        drawn = {(peer.operator, peer.gates): gpu.draw_gates(peer, 0.0) for peer in tool.PEERS if "g" in peer.gate}
+        expected = {("gated_delta_rule", None): -log(2), ("gated_delta_rule", "weak"): log(sigmoid(5)),
+                    ("kda", None): -log(2) / 4, ("kda", "bounded"): -2.5}  # fmt: skip
+        for key, value in expected.items():
+            self.assertAlmostEqual(drawn[key], value)
 
     def test_a_state_that_they_did_not_transpose_is_found(self):
         function = lambda q, k, v, **_: ("o of delta_rule|", "S of delta_rule")  # noqa: E731
