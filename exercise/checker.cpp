@@ -228,6 +228,7 @@ void Check::run(const std::function<void()>& start) {
   barriers_ = counters.barriers;
   atomics_ = counters.atomics;
   register_changes_ = counters.register_changes;
+  warp_barriers_ = counters.warp_barriers;
   collectives_ = counters.warp_collectives;
   arrivals_ = emulator::hopper_counters().arrivals;
   products_ = emulator::hopper_counters().products;
@@ -394,6 +395,12 @@ void Check::products_at_least([[maybe_unused]] std::size_t products, [[maybe_unu
 void Check::collectives_at_least([[maybe_unused]] std::size_t collectives, [[maybe_unused]] const char* what) {
 #if TUTORIAL_EMULATOR
   fail_use(collectives_, collectives, "calls that a warp makes together", what);
+#endif
+}
+
+void Check::meetings_at_least([[maybe_unused]] std::size_t meetings, [[maybe_unused]] const char* what) {
+#if TUTORIAL_EMULATOR
+  fail_use(barriers_ + warp_barriers_ + collectives_, meetings, "barriers and calls that a warp makes together", what);
 #endif
 }
 

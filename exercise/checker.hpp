@@ -105,6 +105,8 @@ class Check {
   void products_at_least(std::size_t products, const char* what);
   /// Warps have to call so many shuffles, votes, mma() and their like.
   void collectives_at_least(std::size_t collectives, const char* what);
+  /// So many times threads have to meet, at barriers of a block or a warp or in calls that a warp makes together.
+  void meetings_at_least(std::size_t meetings, const char* what);
   /// The kernel has to copy the array's size this many times by asynchronous copies, and no other array so.
   void copied_at_least(const Array<float>& array, double times, const char* what);
   /// So many warps have to call decrease_registers() or increase_registers(), once each.
@@ -154,6 +156,7 @@ class Check {
   std::uint64_t barriers_ = 0;
   std::uint64_t atomics_ = 0;
   std::uint64_t register_changes_ = 0;
+  std::uint64_t warp_barriers_ = 0;
   std::uint64_t collectives_ = 0;
   std::uint64_t arrivals_ = 0;
   std::uint64_t products_ = 0;
