@@ -268,6 +268,17 @@ void Check::fail_count(const std::string& text) {
   wrong_counts_ = problem_ + ": " + text;  // of the last problem, the largest one
 }
 
+const char* Check::why_nan() const {
+#if TUTORIAL_EMULATOR
+  // The emulator puts NaN into memory that nobody has written, where a copy is under way, and into sums of products.
+  if (kSeesAccesses && findings().race.empty() && findings().unwritten.empty()) {
+    if (products_ > 0) return ": is it a sum that was read before the wait for its product?";
+    return ": is it 0 / 0, 0 * infinity, or the root or logarithm of a negative number?";
+  }
+#endif
+  return ": does it come from memory that was read too early, or refilled too early?";
+}
+
 void Check::expect(const Array<float>& array, const std::vector<double>& expected, double tolerance) {
   if (is_broken_ || is_timing_) return;
   const std::vector<float> found = array.device_->download();
@@ -295,10 +306,13 @@ void Check::expect(const Array<float>& array, const std::vector<double>& expecte
     const auto show = [&](double value) { return is_close ? std::to_string(value) : number(value); };
     text = name + " is " + (std::isnan(found[first]) ? "NaN" : show(found[first])) + ", and should be " +
            show(expected[first]);
-    // What the emulator puts into memory that nobody has written, and where a copy is under way.
-    if (std::isnan(found[first])) text += ": does it come from memory that was read too early, or refilled too early?";
+    if (std::isnan(found[first])) text += why_nan();
     // An exercise is compiled so that variables begin with -1.7e38.
-    if (std::abs(found[first]) > 1e37f) text += ": does a variable begin with a value that nobody has set?";
+    const char* unset = "does a variable begin with a value that nobody has set?";
+    if (std::isinf(found[first]))
+      text += std::string(": does a number overflow, or ") + unset;
+    else if (std::abs(found[first]) > 1e37f)
+      text += std::string(": ") + unset;
   }
   fail_result(text + " (" + std::to_string(wrong) + " of " + std::to_string(expected.size()) + " are wrong)");
 }
@@ -308,7 +322,7 @@ void Check::reads_at_most([[maybe_unused]] const Array<float>& array, [[maybe_un
   if (is_broken_) return;
   const auto bytes = static_cast<double>(array.size() * sizeof(float));
   const auto read = static_cast<double>(emulator::find_named_memory(array.device_->data())->bytes_read);
-  was_seen_["reads of " + *array.name_] |= read > 0;
+  was_seen_["reads of " + *array.name_] |= read > 0 || times == 0;
   if (read > times * bytes * (1 + 1e-9)) {
     fail_count(*array.name_ + " is read " + number(read / bytes) + " times, " + whole(read) + " bytes; " +
                whole(times * bytes) + " bytes are enough");
@@ -321,7 +335,7 @@ void Check::writes_at_most([[maybe_unused]] const Array<float>& array, [[maybe_u
   if (is_broken_) return;
   const auto bytes = static_cast<double>(array.size() * sizeof(float));
   const auto written = static_cast<double>(emulator::find_named_memory(array.device_->data())->bytes_written);
-  was_seen_["writes of " + *array.name_] |= written > 0;
+  was_seen_["writes of " + *array.name_] |= written > 0 || times == 0;
   if (written > times * bytes * (1 + 1e-9)) {
     fail_count(*array.name_ + " is written " + number(written / bytes) + " times, " + whole(written) + " bytes; " +
                whole(times * bytes) + " bytes are enough");

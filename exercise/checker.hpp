@@ -124,6 +124,8 @@ class Check {
   /// "O[37], row 1, column 5"
   template <class T>
   static std::string element(const Array<T>& array, std::size_t i);
+  /// What makes a NaN, as a question.
+  const char* why_nan() const;
   void fail_use(std::uint64_t found, std::uint64_t least, const char* of, const char* what);
   /// Times the kernel on a GPU.
   void time(const std::function<void()>& start);

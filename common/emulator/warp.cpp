@@ -97,6 +97,7 @@ void Warps::sync(unsigned mask, std::source_location where) {
   exchange(mask, nullptr, 0, nullptr, where, true);
   point.acquire();
   self.barrier_line = where.line();
+  self.is_warps_barrier = true;
 }
 
 unsigned lane() {

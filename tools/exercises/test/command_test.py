@@ -258,11 +258,12 @@ class Tasks(unittest.TestCase):
         for chapter in {one.chapter for one in task.find()}:
             self.assertGreaterEqual(sum(one.chapter == chapter for one in task.find()), 6, chapter)
 
-    def test_each_has_two_or_three_hints_mistakes_and_10_to_40_lines_to_write(self) -> None:
+    def test_each_has_two_or_three_hints_a_dozen_attempts_and_10_to_40_lines_to_write(self) -> None:
         for one in task.find():
             with self.subTest(exercise=one.number):
                 self.assertIn(len(one.hints), (2, 3))
-                self.assertGreaterEqual(len(one.wrongs), 4)
+                self.assertGreaterEqual(len(one.wrongs) + len(one.rights), 12)
+                self.assertGreaterEqual(len(one.rights), 1)
                 self.assertNotIn("// solution", one.skeleton + one.solution)
                 self.assertIn("// Write this: ours takes", one.skeleton)
                 self.assertIn("Goal: ", one.statement)
