@@ -158,6 +158,15 @@ TEST_P(BarriersTest, TheDetectorOfRacesNoticesEachMutant) {
   }
   std::cout << file << ": " << mutants << " mutants\n";
 }
+
+// A hand-over that is missing shows in one order. But another order may take another branch: who comes first, what has been
+// announced by then.
+TEST_P(BarriersTest, TheDetectorOfRacesHasNothingToSayInOtherOrders) {
+  for (const char* schedule : {"warps", "random:1"}) {
+    const StageRun run = run_stage(GetParam(), schedule);
+    EXPECT_TRUE(run.is_right) << schedule << "\n" << run.text;
+  }
+}
 #elif !defined(EMULATOR_TSAN)
 TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
   constexpr std::array kSchedules = {"forward", "reverse", "warps", "warps-reverse", "random:1", "random:2",
