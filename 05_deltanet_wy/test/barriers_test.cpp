@@ -145,6 +145,23 @@ constexpr KernelWithBarriers kKernels[] = {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);
 
+#if defined(EMULATOR_RACES_BUILD)
+// Under the detector alone, which takes one order of threads.
+constexpr KernelWithBarriers kMore[] = {
+    {"delta_rule", "specialized_warps", "05_deltanet_wy/delta_rule/dispatch/specialized_warps.cu", 16, 16, 330},
+    {"kda", "specialized_warps", "05_deltanet_wy/kda/dispatch/specialized_warps.cu", 16, 16, 270},
+    {"kda", "two_products", "05_deltanet_wy/kda/store_J_and_R.cuh", 64, 64, 200},
+    {"kda --gates usual", "zero_starts", "05_deltanet_wy/kda/dispatch/zero_starts.cuh", 64, 64, 300, "",
+     "EMULATOR_MULTIPROCESSORS=4"},
+};
+
+INSTANTIATE_TEST_SUITE_P(More, BarriersTest, testing::ValuesIn(kMore), name_of_kernel);
+
+TEST(BarriersTable, HasEachFileThatHandsOver) {
+  EXPECT_EQ(files_without_mutants({kKernels, kMore}), std::vector<std::string>());
+}
+#endif
+
 }  // namespace
 }  // namespace tutorial
 

@@ -41,6 +41,8 @@ constexpr HarmlessMutants kHarmlessMutants[] = {
      "it orders init() of barriers and what uses them, which the emulator checks by itself"},
     {"5_one_anchor.cu", R"(__syncthreads\(\);\n  float from_end)", "early",
      "it orders init() of barriers and what uses them, which the emulator checks by itself"},
+    {"gla_layer/2_gpu.cu", R"(first \+= kRanks\) \{\n    __syncthreads)", "relaxed early late",
+     "it is for more ranks than one round has, and the layers that are drawn have as many"},
     // 04
     {"04_fused_chunk/gla/", R"(\}\n    fence_async_proxy\(\);)", "relaxed early late",
      "it is for zeros above the diagonal; the fence behind the first chunk's scores comes before the first product"},
