@@ -33,11 +33,12 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule", "three_blocks", "05_deltanet_wy/delta_rule/12_three_blocks.cu", 64, 64, 850, "", "", "output_empty"},
     {"delta_rule", "three_blocks", "05_deltanet_wy/chunk/pass_matrices_on.cuh", 64, 64, 850},
     // When a chain comes to its wait for Q and K, others have waited for the same tiles: the warps that compute T, and
-    // the chain that computed P. There are no strong chunks, and no decays.
+    // the chain that computed P. There are no strong chunks, and no decays, of
+    // which a second arrival tells.
     {"delta_rule", "one_block", "05_deltanet_wy/chunk/one_block_chains.cuh", 64, 64, 450, "", "",
      "^    ring.wait\\(barriers.full\\)|^      wgmma_(fence\\((sums|S), factor|commit|wait<0>\\(sums\\))"},
     {"delta_rule", "one_block", "05_deltanet_wy/chunk/one_block.cuh", 64, 64, 450, "", "",
-     "^      if \\(lane_index\\(\\) == 0\\) full.arrive"},
+     "^      if \\(lane_index\\(\\) == 0\\) full.arrive|kExist \\? 2 : 1"},
     // Two segments of five chunks, then seven segments.
     {"delta_rule", "segments", "05_deltanet_wy/delta_rule/13_segments.cu", 64, 64, 600, "",
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},

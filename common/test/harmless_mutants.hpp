@@ -65,6 +65,8 @@ constexpr HarmlessMutants kHarmlessMutants[] = {
      "the warps that wait for these matrices arrive at `empty`, too, and this arrival comes before theirs"},
     {"one_block.cuh", R"(barriers.empty\[ring.stage\(\)\].arrive)", "relaxed early",
      "the warps that wait for these blocks arrive at `empty`, too, and this arrival comes before theirs"},
+    {"one_block_chains.cuh", R"(barriers.empty\[ring.stage\(\)\].arrive)", "early",
+     "before it the warp has put O; the slot has been read by a product before"},
     {"cluster_memory.cuh", R"(matrices_full\[slot\]\.arrive)", "early",
      "between the barrier and the arrival its thread has pushed, and that reads alone"},
     {"gated_delta_rule_backward/dispatch/tensor_core.cu", R"(__syncthreads\(\);\n  if \(g.normalize_keys\))", "late",
