@@ -46,8 +46,8 @@ constexpr KernelWithBarriers kMore[] = {
 INSTANTIATE_TEST_SUITE_P(More, BarriersTest, testing::ValuesIn(kMore), name_of_kernel);
 
 TEST(BarriersTable, HasEachFileThatHandsOver) {
-  // The convolution takes no heads, as these runs have. In the emulator the tile before is done when a block looks back, so
-  // that it need not search: look_back_test.cu does.
+  // cuFFT is for GPUs. In the emulator the tile before is done when a block looks back, so that it need not search:
+  // look_back_test.cu does.
   const std::vector<std::string> others = {"06_scan/convolution/dispatch/cufft.cu",
                                            "06_scan/scan/dispatch/look_back_search.cuh"};
   EXPECT_EQ(files_without_mutants({kKernels, kMore}), others);
