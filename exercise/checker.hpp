@@ -18,6 +18,15 @@
 
 namespace exercise {
 
+/// Elements before and behind an array that belong to nobody, so that a pointer which leaves the array is seen.
+#if TUTORIAL_EMULATOR
+template <class T>
+inline constexpr std::size_t kMargin = 256 / sizeof(T);
+#else
+template <class T>
+inline constexpr std::size_t kMargin = 0;
+#endif
+
 /// An array in device memory and the numbers that the host put there.
 template <class T>
 class Array {
@@ -35,14 +44,21 @@ class Array {
   template <class U>
   Global<U> global() const {
 #if TUTORIAL_EMULATOR
-    return {device_->data(), static_cast<std::int64_t>(values_.size()), name_->c_str()};
+    return {data(), static_cast<std::int64_t>(values_.size()), name_->c_str()};
 #else
-    return {device_->data()};
+    return {data()};
 #endif
   }
 
+  T* data() const {
+    return device_->data() + kMargin<T>;
+  }
+  std::size_t bytes() const {
+    return values_.size() * sizeof(T);
+  }
+
   std::vector<T> values_;
-  std::shared_ptr<tutorial::DeviceBuffer<T>> device_;
+  std::shared_ptr<tutorial::DeviceBuffer<T>> device_;  ///< with a margin on both sides
   std::shared_ptr<const std::string> name_;
   std::size_t columns_ = 0;
 };
@@ -124,6 +140,8 @@ class Check {
   /// "O[37], row 1, column 5"
   template <class T>
   static std::string element(const Array<T>& array, std::size_t i);
+  /// Whether a kernel has read or written a margin of an array.
+  void look_at_margins();
   /// What makes a NaN, as a question.
   const char* why_nan() const;
   void fail_use(std::uint64_t found, std::uint64_t least, const char* of, const char* what);
@@ -147,6 +165,7 @@ class Check {
   std::string wrong_counts_;  ///< the last
   std::vector<std::string> right_orders_;
   std::vector<std::string> wrong_orders_;
+  std::vector<std::pair<const void*, std::string>> margins_;  ///< and what is said of one that is touched
   std::map<std::string, bool> was_seen_;  ///< "reads of x": whether the watch has seen the kernel do that
   std::mt19937 random_;
   std::vector<std::shared_ptr<void>> alive_;     ///< memory of the arrays
