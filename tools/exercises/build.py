@@ -10,6 +10,11 @@ import sys
 from .task import ROOT, Task
 
 TIME_LIMIT_S = 20
+# Said where the compiler names these types, which a reader has not seen.
+ARRAYS = (
+    "(In the emulator an array knows its size. Take elements as `tile[i]` or `tile[row][column]`, a row as\n"
+    "`auto row = tile[i];` or `float* row = tile[i];`, and the first element's address as `tile.data()`.)"
+)
 
 
 class BuildError(Exception):
@@ -55,6 +60,8 @@ def errors(output: str, file: Path) -> str:
                 kept.append(more)
         elif "undefined reference" in line and len(kept) < 20:
             kept.append(line)
+    if any(re.search("exercise::(Shared|Global)<", line) for line in kept):
+        kept.append(ARRAYS)
     return "\n".join(kept or lines[-15:])
 
 

@@ -328,6 +328,17 @@ class Compiling(unittest.TestCase):
         )
         self.assertEqual(build.errors("something else\nhappened", file), "something else\nhappened")
 
+    def test_an_error_that_names_the_type_of_an_array_says_what_an_array_can(self) -> None:
+        file = task.ROOT / "exercises/01_4.cu"
+        for said in (
+            "cannot bind non-const lvalue reference of type ‘exercise::Shared<float, 8, 32>::Row&’ to an rvalue of type ‘exercise::Shared<float, 8, 32>::Row’",
+            "cannot convert ‘exercise::Shared<float, 8, 32>’ to ‘float*’ in initialization",
+            "no match for ‘operator+’ (operand types are ‘exercise::Global<const float>’ and ‘int’)",
+        ):
+            self.assertIn("`float* row = tile[i];`", build.errors(f"{file}:20:24: error: {said}", file))
+        other = "no matching function for call to ‘run(int)’"
+        self.assertNotIn("tile[i]", build.errors(f"{file}:20:24: error: {other}", file))
+
 
 if __name__ == "__main__":
     unittest.main()
