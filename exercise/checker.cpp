@@ -249,6 +249,10 @@ void Check::run(const std::function<void()>& start) {
   arrivals_ = emulator::hopper_counters().arrivals;
   products_ = emulator::hopper_counters().products;
   copied_ = counters.global_bytes_read;
+  if (launches_ == 0) {  // in the emulator the host, too, can read and write device memory
+    launch_failure_ = problem_ + ": run() starts no kernel";
+    is_broken_ = true;
+  }
   look_at_margins();
   if (!findings().stray.empty()) is_broken_ = true;
 #endif

@@ -91,7 +91,7 @@ def check(build: Path, task: Task, file: Path) -> int:
         except subprocess.TimeoutExpired:
             print(
                 f"{display(file)}\n  FAILS  time       your kernel has not ended after {TIME_LIMIT_S} s: "
-                "does each of its loops end?\nnot solved yet"
+                "does each of its loops end, and does\n                    one that waits for another thread call __nanosleep()?\nnot solved yet"
             )
             return 1
     sys.stdout.write(done.stdout)
