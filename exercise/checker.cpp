@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <span>
 #include <sstream>
 
 #include "common/device/device.hpp"
@@ -130,6 +131,7 @@ void Check::problem(const std::string& name) {
 #endif
   alive_.clear();
   restores_.clear();
+  margins_.clear();
   least_bytes_ = 0;
   problem_ = name;
   ++problems_;
@@ -140,19 +142,33 @@ Array<T> Check::make(const char* name, std::vector<T> values, Use use, std::size
   Array<T> array;
   array.name_ = std::make_shared<const std::string>(name);
   array.columns_ = columns;
-  array.device_ = std::make_shared<tutorial::DeviceBuffer<T>>(values);
+  array.values_ = std::move(values);
+  std::vector<T> all(kMargin<T>, T(-1));
+  all.insert(all.end(), array.values_.begin(), array.values_.end());
+  all.resize(array.values_.size() + 2 * kMargin<T>, T(-1));
+  array.device_ = std::make_shared<tutorial::DeviceBuffer<T>>(all);
   alive_.push_back(array.device_);
   alive_.push_back(std::make_shared<std::shared_ptr<const std::string>>(array.name_));
-  least_bytes_ += (use == Use::in_out ? 2 : 1) * array.device_->bytes();
-  if (use == Use::in_out) restores_.push_back([device = array.device_, values] { device->upload(values); });
+  least_bytes_ += (use == Use::in_out ? 2 : 1) * array.bytes();
+  if (use == Use::in_out) restores_.push_back([device = array.device_, all] { device->upload(all); });
 #if TUTORIAL_EMULATOR
-  emulator::name_memory({.address = array.device_->data(),
-                         .bytes = array.device_->bytes(),
+  emulator::name_memory({.address = array.data(),
+                         .bytes = array.bytes(),
                          .element_bytes = sizeof(T),
                          .name = name,
                          .is_written = use != Use::output});
+  const auto add_margin = [&](const T* from, const std::string& where) {
+    const std::string name = where + *array.name_;
+    emulator::name_memory({.address = from,
+                           .bytes = kMargin<T> * sizeof(T),
+                           .element_bytes = sizeof(T),
+                           .name = name,
+                           .is_written = false});
+    margins_.emplace_back(from, name);
+  };
+  add_margin(array.data() - kMargin<T>, "the memory before ");
+  add_margin(array.data() + array.size(), "the memory behind ");
 #endif
-  array.values_ = std::move(values);
   return array;
 }
 
@@ -228,11 +244,27 @@ void Check::run(const std::function<void()>& start) {
   barriers_ = counters.barriers;
   atomics_ = counters.atomics;
   register_changes_ = counters.register_changes;
+  warp_barriers_ = counters.warp_barriers;
   collectives_ = counters.warp_collectives;
   arrivals_ = emulator::hopper_counters().arrivals;
   products_ = emulator::hopper_counters().products;
   copied_ = counters.global_bytes_read;
+  if (launches_ == 0) {  // in the emulator the host, too, can read and write device memory
+    launch_failure_ = problem_ + ": run() starts no kernel";
+    is_broken_ = true;
+  }
+  look_at_margins();
   if (!findings().stray.empty()) is_broken_ = true;
+#endif
+}
+
+void Check::look_at_margins() {
+#if TUTORIAL_EMULATOR
+  for (const auto& [address, name] : margins_) {
+    const emulator::NamedMemory& memory = *emulator::find_named_memory(address);
+    if (memory.bytes_written > 0) note_stray_pointer("writes", name, memory.bytes_written);
+    if (memory.bytes_read > 0) note_stray_pointer("reads", name, memory.bytes_read);
+  }
 #endif
 }
 
@@ -267,9 +299,21 @@ void Check::fail_count(const std::string& text) {
   wrong_counts_ = problem_ + ": " + text;  // of the last problem, the largest one
 }
 
+const char* Check::why_nan() const {
+#if TUTORIAL_EMULATOR
+  // The emulator puts NaN into memory that nobody has written, where a copy is under way, and into sums of products.
+  if (kSeesAccesses && findings().race.empty() && findings().unwritten.empty()) {
+    if (products_ > 0) return ": is it a sum that was read before the wait for its product?";
+    return ": is it 0 / 0, 0 * infinity, or the root or logarithm of a negative number?";
+  }
+#endif
+  return ": does it come from memory that was read too early, or refilled too early?";
+}
+
 void Check::expect(const Array<float>& array, const std::vector<double>& expected, double tolerance) {
   if (is_broken_ || is_timing_) return;
-  const std::vector<float> found = array.device_->download();
+  const std::vector<float> all = array.device_->download();
+  const std::span<const float> found(all.data() + kMargin<float>, array.size());
   double largest = 0;
   for (const double value : expected) largest = std::max(largest, std::abs(value));
   std::size_t wrong = 0;
@@ -284,9 +328,9 @@ void Check::expect(const Array<float>& array, const std::vector<double>& expecte
   std::string text;
 #if TUTORIAL_EMULATOR
   if constexpr (kSeesAccesses) {
-    const emulator::NamedMemory& memory = *emulator::find_named_memory(array.device_->data());
+    const emulator::NamedMemory& memory = *emulator::find_named_memory(array.data());
     if (memory.bytes_written == 0) return fail_result("your kernel writes nothing to " + *array.name_);
-    if (!memory.is_written && !emulator::was_written(array.device_->data() + first)) text = name + " is never written";
+    if (!memory.is_written && !emulator::was_written(array.data() + first)) text = name + " is never written";
   }
 #endif
   if (text.empty()) {
@@ -294,10 +338,13 @@ void Check::expect(const Array<float>& array, const std::vector<double>& expecte
     const auto show = [&](double value) { return is_close ? std::to_string(value) : number(value); };
     text = name + " is " + (std::isnan(found[first]) ? "NaN" : show(found[first])) + ", and should be " +
            show(expected[first]);
-    // What the emulator puts into memory that nobody has written, and where a copy is under way.
-    if (std::isnan(found[first])) text += ": does it come from memory that was read too early, or refilled too early?";
+    if (std::isnan(found[first])) text += why_nan();
     // An exercise is compiled so that variables begin with -1.7e38.
-    if (std::abs(found[first]) > 1e37f) text += ": does a variable begin with a value that nobody has set?";
+    const char* unset = "does a variable begin with a value that nobody has set?";
+    if (std::isinf(found[first]))
+      text += std::string(": does a number overflow, or ") + unset;
+    else if (std::abs(found[first]) > 1e37f)
+      text += std::string(": ") + unset;
   }
   fail_result(text + " (" + std::to_string(wrong) + " of " + std::to_string(expected.size()) + " are wrong)");
 }
@@ -306,8 +353,8 @@ void Check::reads_at_most([[maybe_unused]] const Array<float>& array, [[maybe_un
 #if TUTORIAL_EMULATOR
   if (is_broken_) return;
   const auto bytes = static_cast<double>(array.size() * sizeof(float));
-  const auto read = static_cast<double>(emulator::find_named_memory(array.device_->data())->bytes_read);
-  was_seen_["reads of " + *array.name_] |= read > 0;
+  const auto read = static_cast<double>(emulator::find_named_memory(array.data())->bytes_read);
+  was_seen_["reads of " + *array.name_] |= read > 0 || times == 0;
   if (read > times * bytes * (1 + 1e-9)) {
     fail_count(*array.name_ + " is read " + number(read / bytes) + " times, " + whole(read) + " bytes; " +
                whole(times * bytes) + " bytes are enough");
@@ -319,8 +366,8 @@ void Check::writes_at_most([[maybe_unused]] const Array<float>& array, [[maybe_u
 #if TUTORIAL_EMULATOR
   if (is_broken_) return;
   const auto bytes = static_cast<double>(array.size() * sizeof(float));
-  const auto written = static_cast<double>(emulator::find_named_memory(array.device_->data())->bytes_written);
-  was_seen_["writes of " + *array.name_] |= written > 0;
+  const auto written = static_cast<double>(emulator::find_named_memory(array.data())->bytes_written);
+  was_seen_["writes of " + *array.name_] |= written > 0 || times == 0;
   if (written > times * bytes * (1 + 1e-9)) {
     fail_count(*array.name_ + " is written " + number(written / bytes) + " times, " + whole(written) + " bytes; " +
                whole(times * bytes) + " bytes are enough");
@@ -331,7 +378,7 @@ void Check::writes_at_most([[maybe_unused]] const Array<float>& array, [[maybe_u
 void Check::stores_at_least([[maybe_unused]] const Array<unsigned>& array, [[maybe_unused]] std::size_t stores) {
 #if TUTORIAL_EMULATOR
   if (is_broken_) return;
-  const std::size_t found = emulator::find_named_memory(array.device_->data())->bytes_written / sizeof(unsigned);
+  const std::size_t found = emulator::find_named_memory(array.data())->bytes_written / sizeof(unsigned);
   was_seen_["writes of " + *array.name_] |= found > 0;
   if (kSeesAccesses && found < stores) {
     fail_count(*array.name_ + " gets " + std::to_string(found) + " stores; " + std::to_string(stores) +
@@ -394,6 +441,12 @@ void Check::products_at_least([[maybe_unused]] std::size_t products, [[maybe_unu
 void Check::collectives_at_least([[maybe_unused]] std::size_t collectives, [[maybe_unused]] const char* what) {
 #if TUTORIAL_EMULATOR
   fail_use(collectives_, collectives, "calls that a warp makes together", what);
+#endif
+}
+
+void Check::meetings_at_least([[maybe_unused]] std::size_t meetings, [[maybe_unused]] const char* what) {
+#if TUTORIAL_EMULATOR
+  fail_use(barriers_ + warp_barriers_ + collectives_, meetings, "barriers and calls that a warp makes together", what);
 #endif
 }
 

@@ -18,6 +18,15 @@
 
 namespace exercise {
 
+/// Elements before and behind an array that belong to nobody, so that a pointer which leaves the array is seen.
+#if TUTORIAL_EMULATOR
+template <class T>
+inline constexpr std::size_t kMargin = 256 / sizeof(T);
+#else
+template <class T>
+inline constexpr std::size_t kMargin = 0;
+#endif
+
 /// An array in device memory and the numbers that the host put there.
 template <class T>
 class Array {
@@ -35,14 +44,21 @@ class Array {
   template <class U>
   Global<U> global() const {
 #if TUTORIAL_EMULATOR
-    return {device_->data(), static_cast<std::int64_t>(values_.size()), name_->c_str()};
+    return {data(), static_cast<std::int64_t>(values_.size()), name_->c_str()};
 #else
-    return {device_->data()};
+    return {data()};
 #endif
   }
 
+  T* data() const {
+    return device_->data() + kMargin<T>;
+  }
+  std::size_t bytes() const {
+    return values_.size() * sizeof(T);
+  }
+
   std::vector<T> values_;
-  std::shared_ptr<tutorial::DeviceBuffer<T>> device_;
+  std::shared_ptr<tutorial::DeviceBuffer<T>> device_;  ///< with a margin on both sides
   std::shared_ptr<const std::string> name_;
   std::size_t columns_ = 0;
 };
@@ -105,6 +121,8 @@ class Check {
   void products_at_least(std::size_t products, const char* what);
   /// Warps have to call so many shuffles, votes, mma() and their like.
   void collectives_at_least(std::size_t collectives, const char* what);
+  /// So many times threads have to meet, at barriers of a block or a warp or in calls that a warp makes together.
+  void meetings_at_least(std::size_t meetings, const char* what);
   /// The kernel has to copy the array's size this many times by asynchronous copies, and no other array so.
   void copied_at_least(const Array<float>& array, double times, const char* what);
   /// So many warps have to call decrease_registers() or increase_registers(), once each.
@@ -122,6 +140,10 @@ class Check {
   /// "O[37], row 1, column 5"
   template <class T>
   static std::string element(const Array<T>& array, std::size_t i);
+  /// Whether a kernel has read or written a margin of an array.
+  void look_at_margins();
+  /// What makes a NaN, as a question.
+  const char* why_nan() const;
   void fail_use(std::uint64_t found, std::uint64_t least, const char* of, const char* what);
   /// Times the kernel on a GPU.
   void time(const std::function<void()>& start);
@@ -143,6 +165,7 @@ class Check {
   std::string wrong_counts_;  ///< the last
   std::vector<std::string> right_orders_;
   std::vector<std::string> wrong_orders_;
+  std::vector<std::pair<const void*, std::string>> margins_;  ///< and what is said of one that is touched
   std::map<std::string, bool> was_seen_;  ///< "reads of x": whether the watch has seen the kernel do that
   std::mt19937 random_;
   std::vector<std::shared_ptr<void>> alive_;     ///< memory of the arrays
@@ -154,6 +177,7 @@ class Check {
   std::uint64_t barriers_ = 0;
   std::uint64_t atomics_ = 0;
   std::uint64_t register_changes_ = 0;
+  std::uint64_t warp_barriers_ = 0;
   std::uint64_t collectives_ = 0;
   std::uint64_t arrivals_ = 0;
   std::uint64_t products_ = 0;

@@ -65,6 +65,15 @@ void note_stray(const char* name, std::int64_t size, const Index& index, std::in
                 describe(threadIdx) + " of block " + describe(blockIdx);
 }
 
+void note_stray_pointer(const char* does, const std::string& where, std::uint64_t bytes) {
+  if (!found.stray.empty()) return;
+  found.stray =
+      std::string("your kernel ") + does + " " + std::to_string(bytes) + " bytes of " + where + ", by a pointer";
+  // Where it reads, the detector has seen that nobody has written there.
+  if (found.unwritten.starts_with(where)) found.stray += ": " + found.unwritten.substr(found.unwritten.find(": ") + 2);
+  if (found.unwritten.starts_with("the memory ")) found.unwritten.clear();
+}
+
 const Findings& findings() {
   return found;
 }

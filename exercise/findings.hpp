@@ -2,6 +2,7 @@
 /// @file
 /// What the accesses of a kernel have shown: the first mistake of each kind.
 
+#include <cstdint>
 #include <string>
 
 #include "exercise/kernel.cuh"
@@ -18,6 +19,8 @@ struct Findings {
 /// Those since the last call of forget_findings().
 const Findings& findings();
 void forget_findings();
+/// Notes that a pointer has left an array. @param does "reads" or "writes" @param where "the memory behind x"
+void note_stray_pointer(const char* does, const std::string& where, std::uint64_t bytes);
 /// Adds what the emulator has found in the last launches.
 void add_findings();
 

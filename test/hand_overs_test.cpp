@@ -24,6 +24,7 @@
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/launch_plan.hpp"
 #include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/kda.hpp"
 #include "06_scan/scan.hpp"
 #include "common/device/buffer.hpp"
 
@@ -114,12 +115,21 @@ void walk_segments_early(const gla::Bf16Arguments& a) {
   fused_gla::walk_segments(a, plan);
 }
 
-void run_delta_rule() {
+void run_delta_rule(void (*stage)(const delta_rule::Bf16Arguments&)) {
   Tensors tensors;
   auto a = with_q_k_v<delta_rule::Bf16Arguments>(tensors);
   a.scale = 1;
   a.beta = read_only(tensors.make<float>(1));
-  delta_rule::three_blocks(a);
+  stage(a);
+}
+
+void run_kda() {
+  Tensors tensors;
+  auto a = with_q_k_v<kda::Bf16Arguments>(tensors);
+  a.scale = 1;
+  a.g = read_only(tensors.make<float>(kWidth, 0.5, true));
+  a.beta = read_only(tensors.make<float>(1));
+  kda::one_anchor(a);
 }
 
 void run_scan() {
@@ -151,7 +161,11 @@ const Sample kSamples[] = {
      "output_ring.wait(output_full)"},
     {"NamedBarrierAndEarlyStart", [] { run_gla(walk_segments_early); }, "04_fused_chunk/gla/segment_starts.cuh",
      "wait_at_named_barrier("},
-    {"Cluster", run_delta_rule, "05_deltanet_wy/delta_rule/12_three_blocks.cu", "wait_cluster("},
+    {"Cluster", [] { run_delta_rule(delta_rule::three_blocks); }, "05_deltanet_wy/delta_rule/12_three_blocks.cu",
+     "wait_cluster("},
+    {"TwoChains", [] { run_delta_rule(delta_rule::one_block); }, "05_deltanet_wy/chunk/one_block.cuh",
+     "ring.wait(barriers.output_full)"},
+    {"PreparedByWarpgroups", run_kda, "05_deltanet_wy/kda/5_one_anchor.cu", "__syncthreads()"},
     {"LookBack", run_scan, "06_scan/scan/8_warp_look_back.cu", "__syncthreads()"},
 };
 
@@ -177,7 +191,12 @@ std::string place_of(const Sample& sample) {
 class HandOversTest : public testing::TestWithParam<Sample> {};
 
 TEST_P(HandOversTest, AreWithoutARace) {
-  EXPECT_EQ(launch_of(GetParam()), cudaSuccess) << emulator::last_report();
+  // One order is enough for what all orders run. In another one a block may take another branch.
+  for (const char* schedule : {"forward", "warps", "random:1"}) {
+    setenv("EMULATOR_SCHEDULE", schedule, 1);
+    EXPECT_EQ(launch_of(GetParam()), cudaSuccess) << schedule << ": " << emulator::last_report();
+  }
+  unsetenv("EMULATOR_SCHEDULE");
 }
 
 TEST_P(HandOversTest, AreARaceWhereOneHandsOverNothing) {

@@ -38,6 +38,19 @@ constexpr KernelWithBarriers kKernels[] = {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);
 
+#if defined(EMULATOR_RACES_BUILD)
+// Under the detector alone, which takes one order of threads.
+constexpr KernelWithBarriers kMore[] = {
+    {"gla_layer", "gpu", "03_gla/gla_layer/2_gpu.cu", 16, 16, 40},
+};
+
+INSTANTIATE_TEST_SUITE_P(More, BarriersTest, testing::ValuesIn(kMore), name_of_kernel);
+
+TEST(BarriersTable, HasEachFileThatHandsOver) {
+  EXPECT_EQ(files_without_mutants({kKernels, kMore}), std::vector<std::string>());
+}
+#endif
+
 }  // namespace
 }  // namespace tutorial
 

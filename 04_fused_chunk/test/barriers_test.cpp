@@ -59,6 +59,19 @@ constexpr KernelWithBarriers kKernels[] = {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);
 
+#if defined(EMULATOR_RACES_BUILD)
+// Under the detector alone, which takes one order of threads.
+constexpr KernelWithBarriers kMore[] = {
+    {"gla", "one_kernel", "04_fused_chunk/gla/3_one_kernel.cu", 80, 16},
+};
+
+INSTANTIATE_TEST_SUITE_P(More, BarriersTest, testing::ValuesIn(kMore), name_of_kernel);
+
+TEST(BarriersTable, HasEachFileThatHandsOver) {
+  EXPECT_EQ(files_without_mutants({kKernels, kMore}), std::vector<std::string>());
+}
+#endif
+
 }  // namespace
 }  // namespace tutorial
 

@@ -50,6 +50,7 @@ int BlockBarrier::wait(bool predicate, std::source_location where) {
     recorder->note(thread, Recorder::Kind::block_wait, where, begin, {.phase = phase});
   }
   block_.thread().barrier_line = where.line();
+  block_.thread().is_warps_barrier = false;
   return holds_[parity];
 }
 

@@ -21,6 +21,7 @@ void add_to_counters(const Counters& more) {
   sums.blocks += more.blocks;
   sums.threads += more.threads;
   sums.barriers += more.barriers;
+  sums.warp_barriers += more.warp_barriers;
   sums.warp_collectives += more.warp_collectives;
   sums.atomics += more.atomics;
   sums.register_changes += more.register_changes;

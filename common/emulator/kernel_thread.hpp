@@ -41,6 +41,7 @@ struct alignas(64) KernelThread {
   std::source_location where;  ///< the barrier or collective that it waits in
 
   std::uint32_t barrier_line = 0;  ///< of the last barrier of its block or warp that it has passed
+  bool is_warps_barrier = false;   ///< that one was a warp's
   AsyncCopies async_copies;
   BulkStores bulk_stores;
   AsyncProxyWrites async_proxy_writes;

@@ -127,6 +127,7 @@ void Detector::report(Finding::Kind kind, Found::Why why, const void* address, c
   found.second = second;
   found.is_shared = shared;
   found.barrier_line = Block::current()->thread().barrier_line;
+  found.is_warps_barrier = Block::current()->thread().is_warps_barrier;
   if (kind == Finding::Kind::race) explain(found);
   found_.push_back(found);
   if (is_collecting()) return;

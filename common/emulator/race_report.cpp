@@ -169,7 +169,9 @@ std::string sentence_of(const Found& found) {
              "event "
              "that is recorded in the first behind its work";
     case Found::Why::no_order:
-      return text + "nothing orders them: blocks of a launch have no order but by store_release and load_acquire";
+      text += "nothing orders them: blocks of a launch have no order but by store_release and load_acquire";
+      if (first.number != second.number || found.first.is_write == found.second.is_write) return text;
+      return text + "; where several blocks add to one number, use atomicAdd";
     case Found::Why::unwritten:
     case Found::Why::no_barrier:
       break;
@@ -189,6 +191,10 @@ std::string sentence_of(const Found& found) {
   }
   if (low == high) return text + "each round needs one";
   if (low < found.barrier_line && found.barrier_line < high) {
+    if (found.is_warps_barrier && found.first.thread / 32 != found.second.thread / 32) {
+      return text + "the __syncwarp() at :" + std::to_string(found.barrier_line) +
+             " orders the lanes of a warp, and these two threads are of two warps: use __syncthreads()";
+    }
     return text + "is one missing after line " + high_text + ", before line " + low_text + " comes again?";
   }
   return text + "is one missing between lines " + low_text + " and " + high_text + "?";

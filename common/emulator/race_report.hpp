@@ -69,8 +69,9 @@ struct Found {
   std::size_t bytes = 4;
   Seen first, second;
   Place hint = 0;
-  Memory hint_memory;         ///< of a flag
-  unsigned barrier_line = 0;  ///< of the second thread's last barrier
+  Memory hint_memory;             ///< of a flag
+  unsigned barrier_line = 0;      ///< of the second thread's last barrier
+  bool is_warps_barrier = false;  ///< that one was a warp's
   bool is_shared = false;
 };
 

@@ -39,7 +39,7 @@ void Warps::exchange(unsigned mask, const void* mine, std::size_t size, void* al
     if (Recorder::active()) meet(first, lanes);
     warp.waiting &= ~lanes;
     warp.parity ^= lanes & -lanes;
-    ++block_counters.warp_collectives;
+    ++(orders_memory ? block_counters.warp_barriers : block_counters.warp_collectives);
     races::Detector* detector = orders_memory ? races::active() : nullptr;
     if (detector) detector->meet_warp(block_, first, lanes, where);
     block_.wake(first, 32, [&](unsigned thread) { return lanes >> (thread - first) & 1; });
@@ -97,6 +97,7 @@ void Warps::sync(unsigned mask, std::source_location where) {
   exchange(mask, nullptr, 0, nullptr, where, true);
   point.acquire();
   self.barrier_line = where.line();
+  self.is_warps_barrier = true;
 }
 
 unsigned lane() {

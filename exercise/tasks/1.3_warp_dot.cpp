@@ -27,6 +27,7 @@ void check(Check& check,
     check.reads_at_most(a, 1);
     check.reads_at_most(b, 1);
     check.writes_at_most(y, 1);
+    check.collectives_at_least(5 * rows, "five rounds of shuffles add up the lanes' sums");
     check.counts_at_most({.launches = 1, .barriers_per_block = 0});
   }
 }

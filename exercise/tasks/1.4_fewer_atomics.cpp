@@ -14,6 +14,7 @@ void check(Check& check, void (*run)(Global<const float> q, Global<const float> 
     check.expect(o, product(row_of(q, 0, key_dim), row_of(s, 0, s.size()), 32));
     check.reads_at_most(q, 32);
     check.reads_at_most(s, 1);
+    check.meetings_at_least(key_dim / 64, "the parts of a block add up their sums");
     check.counts_at_most(
         {.launches = 1, .barriers_per_block = 4, .atomics = static_cast<int>((key_dim + 63) / 64 * 32)});
   }

@@ -7,6 +7,10 @@
 /// k)` rounds 16 columns of them. Sum i of a thread lies at row `wgmma_row(i)` and column `wgmma_column(i)`.
 ///
 /// `SharedFactor<Major::kK> x(tile, 0)` is a factor whose rows run along k, and `Major::kMn` one whose rows are the k.
+/// Before a group of products stands `wgmma_fence(x)`, where x are its sums and its fragments of A, which are
+/// `std::uint32_t a[4]` each; behind it stand `wgmma_commit()` and `wgmma_wait<0>(x)`. `accumulate` is false for the
+/// first product of a sum. Products look at shared memory through the async proxy: what a thread has stored there gets
+/// to it by that thread's `fence_async_proxy()`.
 ///
 /// Goal: right in every order of the warps. Q, K and V are read once, O is written once. One `__syncthreads()`.
 

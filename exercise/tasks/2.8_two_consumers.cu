@@ -9,6 +9,9 @@
 /// also with one that the other consumer takes. Since 4 is even, all tiles of a slot belong to the same consumer, which
 /// so sees each of its phases.
 ///
+/// `Ring<4>::producer()` and `Ring<4>::consumer()` of common/device/mbarrier.cuh keep slot and parity: `ring.stage()`
+/// is the slot, `ring.wait(full)` waits for its barrier, and `ring.advance()` goes on. `full[slot].arrive()` arrives.
+///
 /// Registers: 65536 for 384 threads are 168 each. All warps of warpgroup 0 first call `decrease_registers<24>()`, and
 /// all those of the two others `increase_registers<240>()`: 24 + 240 + 240 = 3 x 168.
 ///

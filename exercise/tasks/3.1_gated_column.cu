@@ -3,9 +3,9 @@
 /// S_t = diag(exp(g_t)) S_{t-1} + k_t^T v_t and o_t = q_t S_t, for one head. Q, K and G are [length, 32], V and O are
 /// [length, 32]. G holds the logarithms of the gates, natural ones. `initial` is S_{-1}, [32, 32]. Thread j has column
 /// j of the state in registers. Row d of the state has the gate exp(G[t * 32 + d]): thread d loads and computes it for
-/// all threads.
+/// all threads, so that there is one exponential per gate.
 ///
-/// Goal: every input is read once. One exponential per gate, and at most two barriers per position.
+/// Goal: every input is read once. At most two barriers per position.
 
 #include "exercise/kernel.cuh"
 

@@ -28,6 +28,7 @@ void check(Check& check, void (*run)(Global<const float> O, Global<const float> 
     check.reads_at_most(o, 1);
     check.reads_at_most(z, 1);
     check.writes_at_most(y, 1);
+    check.collectives_at_least(5 * rows, "five rounds of shuffles add up the lanes' squares");
     check.counts_at_most({.launches = 1, .barriers_per_block = 0});
   }
 }

@@ -4,7 +4,7 @@
 /// warp is the producer: it waits until a stage is empty, fills it and arrives at `full`. The second is the consumer:
 /// it waits until a stage is full, adds it to its sums and arrives at `empty`. All 32 lanes of a warp arrive.
 /// `Ring<2>::producer()` and `Ring<2>::consumer()` of common/device/mbarrier.cuh keep the stage and the parity:
-/// `ring.wait(full)`, `ring.stage()`, `ring.advance()`.
+/// `ring.wait(full)`, `ring.stage()`, `ring.advance()`. A lane arrives by `full[ring.stage()].arrive()`.
 ///
 /// Goal: right in every order of the warps. x is read once. One `__syncthreads()`, that of the skeleton.
 

@@ -14,6 +14,7 @@ void check(Check& check, void (*run)(Global<const float> x, Global<float> y)) {
     check.expect(y, expected);
     check.reads_at_most(x, 1);
     check.writes_at_most(y, 1);
+    check.meetings_at_least(5, "threads add up pairs, level by level");
     check.counts_at_most({.launches = 1, .barriers_per_block = 14});
   }
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 
 #include "exercise/checker.hpp"
 
@@ -6,7 +7,7 @@ namespace exercise {
 namespace {
 
 void check(Check& check, void (*run)(Global<const float> g, Global<const float> x, Global<float> y, int length)) {
-  for (const std::size_t length : {1, 2, 33, 64}) {
+  for (const std::size_t length : {1u, 2u, 33u, 64u}) {
     check.problem("length = " + std::to_string(length));
     const auto g = check.input("g", length);
     const auto x = check.input("x", length);
@@ -18,6 +19,7 @@ void check(Check& check, void (*run)(Global<const float> g, Global<const float> 
     check.reads_at_most(g, 1);
     check.reads_at_most(x, 1);
     check.writes_at_most(y, 1);
+    check.meetings_at_least(std::bit_width(length - 1), "each round composes the threads' maps");
     check.counts_at_most({.launches = 1, .barriers_per_block = 12});
   }
 }

@@ -10,6 +10,11 @@ import sys
 from .task import ROOT, Task
 
 TIME_LIMIT_S = 20
+# Said where the compiler names these types, which a reader has not seen.
+ARRAYS = (
+    "(In the emulator an array knows its size. Take elements as `tile[i]` or `tile[row][column]`, a row as\n"
+    "`auto row = tile[i];` or `float* row = tile[i];`, and the first element's address as `tile.data()`.)"
+)
 
 
 class BuildError(Exception):
@@ -55,6 +60,8 @@ def errors(output: str, file: Path) -> str:
                 kept.append(more)
         elif "undefined reference" in line and len(kept) < 20:
             kept.append(line)
+    if any(re.search("exercise::(Shared|Global)<", line) for line in kept):
+        kept.append(ARRAYS)
     return "\n".join(kept or lines[-15:])
 
 
@@ -84,7 +91,7 @@ def check(build: Path, task: Task, file: Path) -> int:
         except subprocess.TimeoutExpired:
             print(
                 f"{display(file)}\n  FAILS  time       your kernel has not ended after {TIME_LIMIT_S} s: "
-                "does each of its loops end?\nnot solved yet"
+                "does each of its loops end, and does\n                    one that waits for another thread call __nanosleep()?\nnot solved yet"
             )
             return 1
     sys.stdout.write(done.stdout)

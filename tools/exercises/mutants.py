@@ -6,7 +6,7 @@ with the reason.
 
 import re
 
-from .task import Task
+from .task import Task, find
 
 # A statement of one line that orders something.
 SYNCHRONISATION = re.compile(
@@ -23,6 +23,17 @@ WEAKER = [
     (re.compile(r"(cp_async_wait|wgmma_wait)<(\d)>"), lambda match: f"{match[1]}<{int(match[2]) + 1}>"),
 ]
 COUNT = re.compile(r"\.init\((\d+)\)")  # of a barrier in shared memory, in the skeleton
+KINDS = [  # what stands in the line of the solution that is changed
+    ("`__syncthreads()`", re.compile(r"__syncthreads\(")),
+    ("`__syncwarp()`", re.compile(r"__syncwarp\(")),
+    ("commits and waits of `cp.async`", re.compile(r"cp_async_")),
+    ("`fence_async_proxy()`", re.compile(r"fence_async_proxy\(")),
+    ("fences, commits and waits of products", re.compile(r"wgmma_")),
+    ("arrivals, waits and counts of an `mbarrier`", re.compile(r"\.wait\(|\.arrive\(|\.init\(")),
+    ("release and acquire of a flag", re.compile(r"store_release|load_acquire")),
+]
+RACECHECK_KINDS = [what for what, _ in KINDS[:3]]  # what NVIDIA's racecheck follows
+PARTS = 8  # programs for racecheck, which run side by side
 STATEMENT = re.compile(r"^( *)[^ /}#].*;\n$")  # a whole one
 
 
@@ -58,3 +69,19 @@ def mutants(task: Task) -> dict[str, str]:
                 changed[i], changed[j] = lines[j], line
                 add(i, f"moved {what}", changed)
     return texts
+
+
+def kind(one: Task, name: str) -> str:
+    line = one.solution.splitlines()[int(name.split()[1]) - 1]
+    return next(what for what, pattern in KINDS if pattern.search(line))
+
+
+def mistakes() -> list[tuple[Task, str]]:
+    """Those of all exercises that are none of the harmless ones."""
+    return [(one, name) for one in find() for name in mutants(one) if name not in one.harmless]
+
+
+def parts() -> list[list[tuple[Task, str]]]:
+    """What each of the programs for racecheck has: the mistakes in what it follows, dealt out in turn."""
+    chosen = [pair for pair in mistakes() if kind(*pair) in RACECHECK_KINDS]
+    return [chosen[i::PARTS] for i in range(PARTS)]

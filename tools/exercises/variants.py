@@ -1,9 +1,10 @@
 """Writes the test's sources: of each exercise the skeleton, the solution, mistakes and other right ways in one file.
 
-Usage: python -m exercises.variants FOLDER [--solutions|--mutants]
+Usage: python -m exercises.variants FOLDER [--solutions|--mutants|--parts]
 
 With --solutions: the solutions of all exercises in one file, for a GPU's compiler. With --mutants: of each exercise our
-solution with each synchronisation removed, weakened and moved.
+solution with each synchronisation removed, weakened and moved. With --parts: those of them that racecheck may find, in
+files for programs of their own.
 """
 
 from pathlib import Path
@@ -48,6 +49,12 @@ def main() -> int:
     if "--solutions" in sys.argv:
         solutions = [(one, "solution", one.solution) for one in tasks]
         (folder / "solutions.cu").write_text(source(solutions), encoding="utf-8")
+        return 0
+    if "--parts" in sys.argv:
+        folder.mkdir(exist_ok=True, parents=True)
+        for i, part in enumerate(mutants.parts()):
+            chosen = [(one, name, mutants.mutants(one)[name]) for one, name in part]
+            (folder / f"part_{i}.cu").write_text(source(chosen), encoding="utf-8")
         return 0
     (folder / "exercises").mkdir(exist_ok=True, parents=True)
     for one in tasks:

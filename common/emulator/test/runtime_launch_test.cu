@@ -174,9 +174,10 @@ __global__ void count_things(float* out) {
   __syncthreads();
   __syncthreads();
   __syncwarp();
+  const float sum = __shfl_xor_sync(0xFFFFFFFFu, 1.0f, 1) + __shfl_xor_sync(0xFFFFFFFFu, 1.0f, 2);
   count_global_read(16);
   count_global_write(4);
-  atomicAdd(out, 1.0f);
+  atomicAdd(out, sum);
 }
 
 TEST(Counters, CountAllBlocksOfAllLaunches) {
@@ -190,7 +191,8 @@ TEST(Counters, CountAllBlocksOfAllLaunches) {
   EXPECT_EQ(count.blocks, 6u);
   EXPECT_EQ(count.threads, 352u);
   EXPECT_EQ(count.barriers, 12u);
-  EXPECT_EQ(count.warp_collectives, 11u);
+  EXPECT_EQ(count.warp_barriers, 11u);
+  EXPECT_EQ(count.warp_collectives, 22u);
   EXPECT_EQ(count.atomics, 352u);
   EXPECT_EQ(count.global_bytes_read, 352u * 16);
   EXPECT_EQ(count.global_bytes_written, 352u * 4);

@@ -258,11 +258,12 @@ class Tasks(unittest.TestCase):
         for chapter in {one.chapter for one in task.find()}:
             self.assertGreaterEqual(sum(one.chapter == chapter for one in task.find()), 6, chapter)
 
-    def test_each_has_two_or_three_hints_mistakes_and_10_to_40_lines_to_write(self) -> None:
+    def test_each_has_two_or_three_hints_a_dozen_attempts_and_10_to_40_lines_to_write(self) -> None:
         for one in task.find():
             with self.subTest(exercise=one.number):
                 self.assertIn(len(one.hints), (2, 3))
-                self.assertGreaterEqual(len(one.wrongs), 4)
+                self.assertGreaterEqual(len(one.wrongs) + len(one.rights), 12)
+                self.assertGreaterEqual(len(one.rights), 1)
                 self.assertNotIn("// solution", one.skeleton + one.solution)
                 self.assertIn("// Write this: ours takes", one.skeleton)
                 self.assertIn("Goal: ", one.statement)
@@ -326,6 +327,17 @@ class Compiling(unittest.TestCase):
             "exercises/01_1.cu:20:3: error: 'sun' was not declared\n   20 |   sun = 1;\n      |   ^~~",
         )
         self.assertEqual(build.errors("something else\nhappened", file), "something else\nhappened")
+
+    def test_an_error_that_names_the_type_of_an_array_says_what_an_array_can(self) -> None:
+        file = task.ROOT / "exercises/01_4.cu"
+        for said in (
+            "cannot bind non-const lvalue reference of type ‘exercise::Shared<float, 8, 32>::Row&’ to an rvalue of type ‘exercise::Shared<float, 8, 32>::Row’",
+            "cannot convert ‘exercise::Shared<float, 8, 32>’ to ‘float*’ in initialization",
+            "no match for ‘operator+’ (operand types are ‘exercise::Global<const float>’ and ‘int’)",
+        ):
+            self.assertIn("`float* row = tile[i];`", build.errors(f"{file}:20:24: error: {said}", file))
+        other = "no matching function for call to ‘run(int)’"
+        self.assertNotIn("tile[i]", build.errors(f"{file}:20:24: error: {other}", file))
 
 
 if __name__ == "__main__":

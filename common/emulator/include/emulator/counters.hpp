@@ -13,7 +13,8 @@ struct Counters {
   std::uint64_t blocks = 0;
   std::uint64_t threads = 0;
   std::uint64_t barriers = 0;              ///< one for all threads of a block
-  std::uint64_t warp_collectives = 0;      ///< one for all lanes of a warp; __syncwarp included
+  std::uint64_t warp_barriers = 0;         ///< __syncwarp(), one for all its lanes
+  std::uint64_t warp_collectives = 0;      ///< shuffles, votes, mma() and their like, one for all lanes of a warp
   std::uint64_t atomics = 0;               ///< one per thread
   std::uint64_t register_changes = 0;      ///< increase_registers() and decrease_registers(), one per warp
   std::uint64_t global_bytes_read = 0;     ///< through load_global(), cp_async() and their like
