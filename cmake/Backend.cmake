@@ -121,14 +121,14 @@ endfunction()
 set(TUTORIAL_TRACE_DEFINITIONS TUTORIAL_TRACE=1 TUTORIAL_ROOT="${PROJECT_SOURCE_DIR}")
 
 # tutorial_sources(TARGET FILE...): the sources of a target; .cu files go to the backend's compiler. The emulator's kernels
-# are -O2: with -O3 the compiler takes half as long again, for kernels that are a tenth faster.
+# are -O1: most of their time is the emulator's own, and with -O2 the compiler takes a third more.
 function(tutorial_sources target)
   target_sources(${target} PRIVATE ${ARGN})
   if(TUTORIAL_BACKEND STREQUAL "emulator")
     set(kernels ${ARGN})
     list(FILTER kernels INCLUDE REGEX "\\.cu$")
     set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX
-      COMPILE_OPTIONS "$<$<CONFIG:Release>:-O2>;${instrumented}")
+      COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>;${instrumented}")
   elseif(TUTORIAL_TRACE)
     cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE folder)
     foreach(source IN LISTS ARGN)
@@ -137,4 +137,43 @@ function(tutorial_sources target)
       endif()
     endforeach()
   endif()
+endfunction()
+
+# Whether headers are compiled once for many files. A compiler cache keeps nothing of files that use them.
+set(compiled_headers OFF)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND TUTORIAL_BACKEND STREQUAL "emulator" AND TUTORIAL_SANITIZER STREQUAL "none" AND
+   NOT CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
+  set(compiled_headers ON)
+endif()
+
+# tutorial_stages(TARGET FILE...): the stages of a chapter as a library. In the emulator reading the headers of a kernel
+# takes as long as compiling it, so those of common/device are compiled once (common/device/kernel_headers.hpp).
+function(tutorial_stages target)
+  add_library(${target} STATIC)
+  tutorial_sources(${target} ${ARGN})
+  if(compiled_headers)
+    set(header ${PROJECT_BINARY_DIR}/common/device/CMakeFiles/kernel_headers.dir/cmake_pch.hxx)
+    list(FILTER ARGN INCLUDE REGEX "\\.cu$")
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -include ${header})
+    set_property(SOURCE ${ARGN} APPEND PROPERTY OBJECT_DEPENDS ${header}.gch)
+  endif()
+endfunction()
+
+# tutorial_at_once(TARGET NAME FILE...): files of a target that are compiled as one. Those of an operator's CPU stages use
+# the same products of Eigen's, for which the compiler takes most of its time.
+function(tutorial_at_once target name)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${name})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # With a sanitizer GCC 12 finds it in its own AVX-512 intrinsics, inlined through Eigen's products.
+    set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/Unity/unity_${name}_cxx.cxx
+      PROPERTIES COMPILE_OPTIONS -Wno-uninitialized)
+  endif()
+endfunction()
+
+# tutorial_chapter(NAME): the program of a chapter, from its main.cpp and the library NAME_stages.
+function(tutorial_chapter name)
+  add_executable(${name} main.cpp)
+  target_compile_options(${name} PRIVATE ${TUTORIAL_RUNNER_OPTIONS})
+  target_link_libraries(${name} PRIVATE chapter_main ${name}_stages)
 endfunction()

@@ -59,9 +59,10 @@ function(tutorial_chapter_tests target prefix)
     gtest_discover_tests(${prefix}_mutants TEST_PREFIX ${prefix}. NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST)
   endif()
   get_target_property(libraries ${target} LINK_LIBRARIES)
-  if(NOT "OpenMP::OpenMP_CXX" IN_LIST libraries) # whose flag the compiled headers were made without
+  # The compiled headers were made without the flag of OpenMP, and a compiler cache keeps nothing of files that use them.
+  if(NOT "OpenMP::OpenMP_CXX" IN_LIST libraries AND NOT CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
     target_precompile_headers(${target} REUSE_FROM test_headers)
-    # But for kernels: in the emulator they are -O2, and GCC 12 crashes where it meets compiled headers of -O1.
+    # But for kernels, whose options are others.
     get_target_property(kernels ${target} SOURCES)
     list(FILTER kernels INCLUDE REGEX "\\.cu$")
     set_source_files_properties(${kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)

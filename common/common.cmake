@@ -60,6 +60,10 @@ endif()
 tutorial_instrument(common)
 target_link_libraries(common PUBLIC device tile PRIVATE fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json Threads::Threads)
 
+add_library(chapter_main OBJECT chapter/main.cpp) # of the chapters' programs
+target_compile_options(chapter_main PRIVATE ${TUTORIAL_RUNNER_OPTIONS})
+target_link_libraries(chapter_main PUBLIC common)
+
 if(BUILD_TESTING)
   add_subdirectory(test)
 endif()

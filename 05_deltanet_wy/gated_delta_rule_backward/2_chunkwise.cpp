@@ -53,7 +53,7 @@ namespace {
 
 using namespace delta_rule;  // chunks
 
-constexpr double kStrongest = -1000;  // exp of it is 0 in double, too: sums stay finite and keep their digits
+constexpr double kStrongestGate = -1000;  // exp of it is 0 in double, too: sums stay finite and keep their digits
 
 /// X below the diagonal, and on it if kOnDiagonal.
 template <bool kOnDiagonal>
@@ -74,7 +74,7 @@ struct ChunkOf : Chunk {
     factors = Vector::Ones(C);
     if (a.normalize_keys) factors = (K.rowwise().squaredNorm().array() + double(kKeyEps)).rsqrt();
     K = factors.asDiagonal() * K;
-    Vector sums = read_rows(a.g, b, h, t, C, 1).cwiseMax(kStrongest);
+    Vector sums = read_rows(a.g, b, h, t, C, 1).cwiseMax(kStrongestGate);
     for (int i = 1; i < C; ++i) sums[i] += sums[i - 1];
     Gamma = Matrix::Zero(C, C);
     for (int i = 0; i < C; ++i) Gamma.row(i).head(i + 1) = (sums[i] - sums.head(i + 1).array()).exp();

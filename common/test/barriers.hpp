@@ -27,6 +27,7 @@
 #include <initializer_list>
 #include <iostream>
 #include <regex>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -194,23 +195,32 @@ inline std::vector<std::string> files_without_mutants(
 }
 #elif !defined(EMULATOR_TSAN)
 TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
-  constexpr std::array kSchedules = {"forward", "reverse", "warps", "warps-reverse", "random:1", "random:2",
+  // Those that find most come first: of 502 losses in chapters 03 and 05 the first one found 444, and the next two 43.
+  constexpr std::array kSchedules = {"forward", "warps", "reverse",
                                      // Tiles and products that are there at once let threads run further ahead.
-                                     "forward EMULATOR_ASYNC=early", "reverse EMULATOR_ASYNC=early",
-                                     "random:1 EMULATOR_ASYNC=random:1", "random:2 EMULATOR_ASYNC=random:2",
-                                     "random:3 EMULATOR_ASYNC=random:3", "random:6 EMULATOR_ASYNC=early",
-                                     "warps-reverse EMULATOR_ASYNC=early", "warps EMULATOR_ASYNC=early"};
+                                     "warps-reverse EMULATOR_ASYNC=early", "random:1 EMULATOR_ASYNC=random:1",
+                                     "forward EMULATOR_ASYNC=early", "warps-reverse", "reverse EMULATOR_ASYNC=early",
+                                     "random:2 EMULATOR_ASYNC=random:2", "random:3 EMULATOR_ASYNC=random:3",
+                                     "random:6 EMULATOR_ASYNC=early", "warps EMULATOR_ASYNC=early", "random:1",
+                                     "random:2"};
   const std::vector<BarrierLine> lines = barrier_lines(GetParam());
   ASSERT_FALSE(lines.empty());
-  for (const char* schedule : kSchedules) {
+  std::set<std::string> tried;
+  const auto expect_whole_to_be_right = [&](const char* schedule) {
+    if (!tried.insert(schedule).second) return;
     const StageRun run = run_stage(GetParam(), schedule);
     EXPECT_TRUE(run.is_right) << "with all barriers, " << schedule << "\n" << run.text;
+  };
+  // No other test has these. The tests of shapes have the kernels in all orders of threads.
+  for (const char* schedule : kSchedules) {
+    if (std::string(schedule).find("ASYNC") != std::string::npos) expect_whole_to_be_right(schedule);
   }
   for (const BarrierLine& line : lines) {
     bool is_found = false;
     for (const char* schedule : kSchedules) {
       if (run_stage(GetParam(), schedule, line.number).is_right) continue;
       is_found = true;
+      expect_whole_to_be_right(schedule);
       std::cout << GetParam().file << ":" << line.number << " taken out: wrong with " << schedule << "\n";
       break;
     }
