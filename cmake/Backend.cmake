@@ -121,7 +121,7 @@ endfunction()
 set(TUTORIAL_TRACE_DEFINITIONS TUTORIAL_TRACE=1 TUTORIAL_ROOT="${PROJECT_SOURCE_DIR}")
 
 # tutorial_sources(TARGET FILE...): the sources of a target; .cu files go to the backend's compiler. The emulator's kernels
-# are -O1: most of their time is the emulator's own, and with -O2 the compiler takes a third more.
+# are -O1: most of their time is the emulator's own, and with -O2 the compiler takes a quarter more.
 function(tutorial_sources target)
   target_sources(${target} PRIVATE ${ARGN})
   if(TUTORIAL_BACKEND STREQUAL "emulator")
@@ -146,8 +146,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND TUTORIAL_BACKEND STREQUAL "emulator"
   set(compiled_headers ON)
 endif()
 
-# tutorial_stages(TARGET FILE...): the stages of a chapter as a library. In the emulator reading the headers of a kernel
-# takes as long as compiling it, so those of common/device are compiled once (common/device/kernel_headers.hpp).
+# tutorial_stages(TARGET FILE...): the stages of a chapter as a library. In the emulator reading the headers takes a
+# third of a kernel's compilation and more, so those of common/device are compiled once (common/device/kernel_headers.hpp).
 function(tutorial_stages target)
   add_library(${target} STATIC)
   tutorial_sources(${target} ${ARGN})

@@ -195,7 +195,7 @@ inline std::vector<std::string> files_without_mutants(
 }
 #elif !defined(EMULATOR_TSAN)
 TEST_P(BarriersTest, SomeScheduleShowsThatItIsMissing) {
-  // Those that find most come first: of 502 losses in chapters 03 and 05 the first one found 444, and the next two 43.
+  // Those that find most come first: of 502 losses in chapters 03 and 05 the first one found 444, and the next two 36.
   constexpr std::array kSchedules = {"forward", "warps", "reverse",
                                      // Tiles and products that are there at once let threads run further ahead.
                                      "warps-reverse EMULATOR_ASYNC=early", "random:1 EMULATOR_ASYNC=random:1",

@@ -13,7 +13,7 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 // A GPU calls no function where it can help it. The emulator need not follow: kernels are as fast with calls, and the
-// compiler takes a third to two thirds less. But where each access is told of, it is that of the line that calls.
+// compiler takes a sixth to two thirds less. But where each access is told of, it is that of the line that calls.
 #ifdef __SANITIZE_THREAD__
 #define __forceinline__ inline __attribute__((always_inline))
 #else
