@@ -10,7 +10,7 @@ namespace tutorial::delta_rule {
 
 /// Segments of a head, which are walked at once.
 struct BackwardSegments {
-  int count = 1;
+  int count = 1;   ///< of a head, 1 or more
   int chunks = 0;  ///< of a segment, an even number; the last one may have fewer
 
   /// As many segments as give each multiprocessor one block of a walk, but no more than kMost. With one segment
