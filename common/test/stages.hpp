@@ -31,6 +31,12 @@ inline const Stage& find_stage(const Operator& definition, const char* name) {
   return *stage;
 }
 
+/// Whether it is an operator with heads that share queries and keys (--key-heads): the stages of another one on other
+/// strides, with tests of their own.
+inline bool shares_heads(const Operator& definition) {
+  return definition.has_symbol("Hk");
+}
+
 /// Whether the stage takes and gives bf16.
 inline bool is_bf16(const Stage& stage) {
   return size_of(stage.dtype) == 2;
