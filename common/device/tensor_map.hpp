@@ -58,8 +58,8 @@ struct TensorSizes {
 
 /// Why the hardware cannot copy tiles of this tensor, in a sentence that a stage can give as the reason why it is
 /// skipped. Empty if it can: the tensor begins at a multiple of 16 bytes, and so do all of its rows; strides are
-/// positive and shorter than 2^40 bytes, where there is more than one index. Strides of 0 and negative ones, which
-/// repeated and reversed views have, are not allowed.
+/// positive and shorter than 2^40 bytes, where there is more than one index. A stride of 0 is allowed from head to head
+/// and from entry to entry, for tensors that are shared; negative ones, of reversed views, are not.
 /// @param rows of a tile, 1 to 256
 std::string why_not_mapped(const View<const __nv_bfloat16>& view, const TensorSizes& sizes, int rows);
 

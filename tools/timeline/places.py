@@ -212,7 +212,8 @@ def between(first: Place, last: Place) -> str:
 def kernel(place: Place) -> str:
     """The kernel that a launch starts."""
     lines = text(place.file)[place.line - 1 : place.line + 12]
-    found = re.search(r"\blaunch\(\s*([\w:]+)", " ".join(lines))
+    # Of two forms of a kernel, one of which is chosen here, the first.
+    found = re.search(r"\blaunch\(\s*(?:[\w.]+ \? )?([\w:]+)", " ".join(lines))
     if not found:
         return str(place)
     name = found[1].rsplit("::", 1)[-1]

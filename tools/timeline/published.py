@@ -22,6 +22,7 @@ KERNELS = [
     run.Stage("05_deltanet_wy", "delta_rule/three_blocks", SIZES),
     run.Stage("05_deltanet_wy", "gated_delta_rule/three_blocks", SIZES),
     run.Stage("05_deltanet_wy", "kda/two_products", SIZES),
+    run.Stage("05_deltanet_wy", "kda/middle_anchor", [*SIZES, "--gates", "bounded"]),
 ]
 
 # In the emulator all blocks are alike.
