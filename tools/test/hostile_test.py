@@ -24,7 +24,7 @@ LARGEST = 2**31 - 1
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # as several processes run at once
 
 # The sizes of a small problem; those of a layer follow from its heads.
-SIZES = {"B": 1, "H": 2, "L": 6, "Lk": 6, "Dk": 4, "Dv": 4, "D": 4, "W": 3, "Dg": 1, "N": 3, "N+1": 4, "slots": 2,
+SIZES = {"B": 1, "H": 2, "Hk": 1, "L": 6, "Lk": 6, "Dk": 4, "Dv": 4, "D": 4, "W": 3, "Dg": 1, "N": 3, "N+1": 4, "slots": 2,
          "d_model": 8, "key_dim": 8, "value_dim": 8, "rank": 3}  # fmt: skip
 METADATA = {"num_heads": "2"}
 OFFSETS = [0, 2, 2, 6]  # of packed sequences
@@ -188,7 +188,8 @@ class Hostile(unittest.TestCase):
             base = [program, "--repeat", "1"]
             sizes = {option for operator in operators for option in operator.options.values()}
             for option in sizes | {"--repeat", "--warmup"}:
-                words = [word for word in NO_SIZE if word or option != "--devices"]  # --devices alone means all of them
+                # --devices alone means all of them, and --key-heads alone half of the heads.
+                words = [word for word in NO_SIZE if word or option not in ("--devices", "--key-heads")]
                 commands += [([program, f"{option}={word}"], False, None) for word in words]
             commands += [([*base, f"--seed={word}"], False, None) for word in [*NO_SIZE[:12], str(2**64), "9" * 400]]
             if any("Dk" in operator.options for operator in operators) and program.name != "linear_attention":
@@ -264,7 +265,7 @@ class Hostile(unittest.TestCase):
         random_ = random.Random(1)
         commands = []
         # Forms that came later draw last: the numbers of the others stay.
-        for operator in sorted(self.operators, key=lambda operator: bool({"--lengths", "--pool"} & set(operator.form))):
+        for operator in sorted(self.operators, key=lambda operator: bool({"--lengths", "--pool", "--key-heads"} & set(operator.form))):
             names = {spec["name"] for spec in operator.inputs}
             if not {"g", "log_decay", "beta"} & names:
                 continue
