@@ -136,7 +136,9 @@ TEST_P(ZeroStartsTest, LongKeys) {
   set_gates(x, 0, [](std::size_t, float& g) { g = -1.9f; });
   expect_exact(x, 2e-2);
   // The bound of `middle_anchor` is computed from T, and holds for any keys.
-  if (GetParam().whole != kOnePiece) EXPECT_TRUE(is_left_to_exact_way(x, 0, run(GetParam().stage, x)));
+  if (GetParam().whole != kOnePiece) {
+    EXPECT_TRUE(is_left_to_exact_way(x, 0, run(GetParam().stage, x)));
+  }
 }
 
 TEST_P(ZeroStartsTest, TwoCallsAreOne) {
