@@ -93,7 +93,7 @@ void launch_packed(const PackedBf16Arguments& p, PackedPlan plan) {
     launch(packed_states_kernel<Shape>,
            {packed_grid<Shape>(extents, plan.states), kStatesBlock<false>, kPipelineDepth * StateTiles<Shape>::kBytes},
            a, maps, plan, states);
-    carry_sequences(a.initial_state, plan, extents, nullptr, states);
+    carry_sequences(a.initial_state, plan, extents, NoDecay(), states);
     plan.starts = states;
   }
   launch(packed_walk_kernel<Shape>,
