@@ -9,7 +9,7 @@
 #include "common/ceil_div.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/memory.cuh"
-#include "common/tile/carry.cuh"
+#include "common/tile/carry_states.cuh"
 #include "common/tile/packed_plan.hpp"
 #include "common/view.hpp"
 
@@ -25,7 +25,7 @@ inline constexpr int kSequenceThreads = 256;
 /// The blocks of a sequence's first segment go through its segments, one thread per element of the state. Grid (entries,
 /// H, blocks of elements).
 /// @param initial [N, H, Dk, Dv]; its data is null if it is 0
-/// @tparam Decay of the segments, in the order of the states; carry.cuh has the kinds
+/// @tparam Decay of the segments, in the order of the states: NoDecay, or a kind of carry.cuh
 template <class Decay>
 __global__ void __launch_bounds__(kSequenceThreads)
     carry_sequences_kernel(View<const float> initial, PackedPlan plan, int Dk, int Dv, Decay decay, float* states) {

@@ -11,9 +11,14 @@
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
 #include "common/tile/chunk_threads.cuh"
-#include "common/tile/packed_plan.hpp"
+#include "common/tile/extents.hpp"
 
 namespace tutorial::tile {
+
+/// How many numbers there are.
+inline int packed_chunks(const Extents& e, int sequences) {
+  return (e.L - 1) / kChunk + sequences;
+}
 
 /// A chunk of a sequence.
 struct PackedChunk {

@@ -32,10 +32,6 @@ PackedPlan packed_plan(const Extents&, int sequences);
 PackedPlan packed_plan(const Extents&, int sequences, int columns, int shortest);
 /// Bytes of the list and of the states.
 std::int64_t packed_plan_memory(const Extents&, const PackedPlan&);
-/// How many numbers chunks have (packed_chunks.cuh).
-inline int packed_chunks(const Extents& e, int sequences) {
-  return (e.L - 1) / 64 + sequences;
-}
 /// Why a grid does not hold the plan's blocks; empty if it does.
 const char* packed_plan_unsupported(const Extents&, const PackedPlan&);
 

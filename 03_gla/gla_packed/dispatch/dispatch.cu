@@ -21,9 +21,11 @@
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_columns.hpp"
+#include "common/tile/carry.cuh"
 #include "common/tile/carry_sequences.cuh"
 #include "common/tile/packed_chunks.cuh"
 #include "common/tile/packed_segments.cuh"
+#include "common/tile/packed_states.cuh"
 #include "common/tile/select_shape.cuh"
 #include "common/tile/sequences_alone.cuh"
 #include "common/tile/state.cuh"
@@ -35,7 +37,7 @@ namespace {
 
 using namespace tile;
 
-constexpr int kShortest = 16 * kChunk;      // positions of a segment: a shorter walk ends before states were carried
+constexpr int kShortest = 16 * kChunk;  // positions of a segment: a shorter walk ends before states were carried
 constexpr int kPrepareThreads = 32 * kSubChunks;
 constexpr int kPipelineDepth = 2;           // chunks in shared memory
 constexpr int kPipelineDepthForStates = 3;  // the same, in the kernel for the states
@@ -134,9 +136,8 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
   if (begin < end) load(begin);
 
   typename Shape::State S;
-  const float* start = a.initial_state.data ? a.initial_state.row(n, h, 0) + first_column : nullptr;
-  if (part.start >= 0) start = plan.starts + part.state(extents_of(a), part.start);
-  load_state<Shape>(S, start, part.start >= 0 ? a.Dv : a.initial_state.stride_l, a.Dk, columns);
+  const ConstRows start = start_of(a, part, plan);
+  load_state<Shape>(S, start.data, start.stride, a.Dk, columns);
 
   for (int t = begin; t < end; t += kChunk) {
     cp_async_wait<0>();

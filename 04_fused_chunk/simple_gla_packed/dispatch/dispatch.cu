@@ -19,6 +19,7 @@
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_columns.hpp"
+#include "common/tile/carry.cuh"
 #include "common/tile/carry_sequences.cuh"
 #include "common/tile/packed_segments.cuh"
 #include "common/tile/select_shape.cuh"
