@@ -69,8 +69,10 @@ package_operator(causal_dot_product linear_attention_stages "causal_dot_product|
 package_operator(linear_attention chunkwise_stages "linear_attention|linear_attention_[a-z_]+" USES causal_dot_product
   HEADERS 02_chunkwise/linear_attention.hpp 02_chunkwise/linear_attention_backward.hpp 02_chunkwise/normalized.hpp
           02_chunkwise/normalized_backward.hpp 02_chunkwise/packed.hpp)
-package_operator(gla gla_stages "gla|gla_backward" HEADERS 03_gla/gla.hpp 03_gla/gla_backward.hpp)
-package_operator(fused_gla fused_chunk_stages "gla" USES gla HEADERS 04_fused_chunk/fused_gla.hpp)
+package_operator(gla gla_stages "gla|gla_backward|gla_packed"
+  HEADERS 03_gla/gla.hpp 03_gla/gla_backward.hpp 03_gla/packed.hpp)
+package_operator(fused_gla fused_chunk_stages "gla|gla_packed" USES gla
+  HEADERS 04_fused_chunk/fused_gla.hpp 04_fused_chunk/packed_gla.hpp)
 package_operator(simple_gla fused_chunk_stages "simple_gla|simple_gla_backward|simple_gla_packed" USES gla
   HEADERS 04_fused_chunk/simple_gla.hpp 04_fused_chunk/simple_gla_backward.hpp 04_fused_chunk/packed_simple_gla.hpp)
 package_operator(delta_rule deltanet_wy_stages "delta_rule|delta_rule_backward|chunk"

@@ -35,11 +35,14 @@ OPERATORS = {
          ("linear_attention::Bf16BackwardArguments", "linear_attention::dispatch_backward")],
     ),
     "gla": (
-        ["03_gla/gla.hpp", "03_gla/gla_backward.hpp"],
-        [("gla::Bf16Arguments", "gla::dispatch"), ("gla::FloatArguments", "gla::dispatch"),
+        ["03_gla/gla.hpp", "03_gla/gla_backward.hpp", "03_gla/packed.hpp"],
+        [("gla::PackedBf16Arguments", "gla::dispatch_packed"), ("gla::Bf16Arguments", "gla::dispatch"), ("gla::FloatArguments", "gla::dispatch"),
          ("gla::Bf16BackwardArguments", "gla::dispatch_backward"), ("gla::FloatBackwardArguments", "gla::dispatch_backward")],
     ),
-    "fused_gla": (["04_fused_chunk/fused_gla.hpp"], [("gla::Bf16Arguments", "fused_gla::dispatch")]),
+    "fused_gla": (
+        ["04_fused_chunk/fused_gla.hpp", "04_fused_chunk/packed_gla.hpp"],
+        [("gla::Bf16Arguments", "fused_gla::dispatch"), ("fused_gla::PackedBf16Arguments", "fused_gla::dispatch_packed")],
+    ),
     "simple_gla": (
         ["04_fused_chunk/simple_gla.hpp", "04_fused_chunk/packed_simple_gla.hpp", "04_fused_chunk/simple_gla_backward.hpp"],
         [("simple_gla::Bf16Arguments", "simple_gla::dispatch"),
