@@ -26,7 +26,7 @@ struct PackedSequences {
 /// The arguments of sequence n alone.
 /// @param begin,length its positions
 template <class Arguments>
-Arguments sequence_of(Arguments a, int n, int begin, int length) {
+TUTORIAL_HOST_DEVICE Arguments sequence_of(Arguments a, int n, int begin, int length) {
   a.L = length;
   const auto advance = [&](auto& view) { view.data += begin * view.stride_l; };
   advance(a.q), advance(a.k), advance(a.v), advance(a.o);

@@ -12,6 +12,19 @@
 
 namespace tutorial::tile {
 
+/// Makes the rows of a tile zeros that belong to the next sequence. Called by a warp.
+/// @param rows that do not
+template <int kColumns>
+__device__ __forceinline__ void clear_rows_behind(const PanelTile<kColumns>& tile, int rows) {
+  constexpr int kUnits = 64 / 8;  // of a row of a panel
+  for (int panel = 0; panel < kColumns / 64; ++panel) {
+    auto* units = reinterpret_cast<uint4*>(tile.data + panel * tile.kPanelElements);
+    for (int i = rows * kUnits + int(lane_index()); i < kChunk * kUnits; i += 32) {
+      store_for_copies(units + i, make_uint4(0, 0, 0, 0));
+    }
+  }
+}
+
 /// Loads a chunk of which `rows` rows belong to the sequence. In K and V the others become zeros: what they would add to
 /// the state is another sequence's. (Their outputs are not stored, and the mask hides their keys.) Called by a warp.
 /// @param arrived for the bytes of the last chunk of the sequence, as only the other rows are ready then
@@ -25,17 +38,8 @@ __device__ __forceinline__ void load_rows_of_sequence(const Tiles& tiles, const 
   }
   if (rows >= kChunk) return;
   arrived.wait(0);
-  const auto clear = [&]<int kColumns>(const PanelTile<kColumns>& tile) {
-    constexpr int kUnits = 64 / 8;  // of a row of a panel
-    for (int panel = 0; panel < kColumns / 64; ++panel) {
-      auto* units = reinterpret_cast<uint4*>(tile.data + panel * tile.kPanelElements);
-      for (int i = rows * kUnits + int(lane_index()); i < kChunk * kUnits; i += 32) {
-        store_for_copies(units + i, make_uint4(0, 0, 0, 0));
-      }
-    }
-  };
-  clear(tiles.K);
-  clear(tiles.V);
+  clear_rows_behind(tiles.K, rows);
+  clear_rows_behind(tiles.V, rows);
   fence_async_proxy();
   __syncwarp();
   if (lane_index() == 0) full.arrive();
