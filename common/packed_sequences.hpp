@@ -14,7 +14,9 @@ namespace tutorial {
 /// @tparam Arguments of the operator
 template <class Arguments>
 struct PackedSequences {
-  Arguments all;                   ///< B is 1 and L the sum of the lengths; states are [N, H, Dk, Dv]
+  /// L is the sum of the lengths, and B is 1, or the number of groups of heads that share their keys. States are
+  /// [N, B, H, Dk, Dv] with a step of B entries from sequence to sequence.
+  Arguments all;
   const std::int32_t* cu_seqlens;  ///< [N + 1], where q is; 0 first, L last, never falling
   int N;
 
@@ -24,13 +26,15 @@ struct PackedSequences {
 /// The arguments of sequence n alone.
 /// @param begin,length its positions
 template <class Arguments>
-Arguments sequence_of(Arguments a, int n, int begin, int length) {
+TUTORIAL_HOST_DEVICE Arguments sequence_of(Arguments a, int n, int begin, int length) {
   a.L = length;
   const auto advance = [&](auto& view) { view.data += begin * view.stride_l; };
   advance(a.q), advance(a.k), advance(a.v), advance(a.o);
   if constexpr (requires { a.g; }) advance(a.g);
-  if (a.initial_state.data) a.initial_state.data += n * a.initial_state.stride_b;
-  if (a.final_state.data) a.final_state.data += n * a.final_state.stride_b;
+  if constexpr (requires { a.beta; }) advance(a.beta);
+  const std::int64_t entry = std::int64_t(n) * a.B;  // of the states
+  if (a.initial_state.data) a.initial_state.data += entry * a.initial_state.stride_b;
+  if (a.final_state.data) a.final_state.data += entry * a.final_state.stride_b;
   return a;
 }
 

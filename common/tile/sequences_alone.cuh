@@ -25,11 +25,12 @@ __global__ void __launch_bounds__(kHandOnThreads) hand_on_kernel(PackedSequences
   const Arguments& a = p.all;
   const int n = int(blockIdx.x);
   if (load_global(p.cu_seqlens + n) < load_global(p.cu_seqlens + n + 1)) return;
-  for (int h = int(blockIdx.y); h < a.H; h += int(gridDim.y)) {
+  for (int head = int(blockIdx.y); head < a.B * a.H; head += int(gridDim.y)) {
+    const int entry = n * a.B + head / a.H, h = head % a.H;
     for (int i = int(threadIdx.x); i < a.Dk * a.Dv; i += kHandOnThreads) {
       const int d = i / a.Dv, j = i % a.Dv;
-      const float* from = a.initial_state.data ? a.initial_state.row(n, h, d) + j : nullptr;
-      store_global(a.final_state.row(n, h, d) + j, from ? load_global(from) : 0.0f);
+      const float* from = a.initial_state.data ? a.initial_state.row(entry, h, d) + j : nullptr;
+      store_global(a.final_state.row(entry, h, d) + j, from ? load_global(from) : 0.0f);
     }
   }
 }
@@ -47,7 +48,7 @@ void for_each_sequence(const PackedSequences<Arguments>& p, F f) {
     const int length = offsets[std::size_t(n) + 1] - offsets[std::size_t(n)];
     if (length > 0) f(sequence_of(p.all, n, offsets[std::size_t(n)], length));
   }
-  const dim3 grid(unsigned(p.N), unsigned(std::min(p.all.H, kHeadsAtOnce)));
+  const dim3 grid(unsigned(p.N), unsigned(std::min(p.all.B * p.all.H, kHeadsAtOnce)));
   if (p.all.final_state.data) launch(hand_on_kernel<Arguments>, {grid, kHandOnThreads}, p);
 }
 
