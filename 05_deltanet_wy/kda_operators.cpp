@@ -4,7 +4,9 @@
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"
+#include "05_deltanet_wy/packed_backward.hpp"
 #include "common/chapter/attention.hpp"
+#include "common/chapter/bind_packed.hpp"
 
 namespace tutorial::kda {
 namespace {
@@ -153,3 +155,5 @@ Work chunkwise_backward_work(const Sizes& s) {
 }
 
 }  // namespace tutorial::kda
+
+template struct tutorial::PackedSequences<tutorial::kda::Bf16BackwardArguments>;

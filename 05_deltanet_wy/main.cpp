@@ -14,6 +14,7 @@
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"
+#include "05_deltanet_wy/packed_backward.hpp"
 #include "common/chapter/chapter.hpp"
 
 namespace tutorial {
@@ -490,6 +491,63 @@ void add_kda_backward_stages(Operator& definition) {
                 .memory = segments_backward_memory});
 }
 
+void add_packed_backward_stages(Chapter& chapter, const Operator& packed) {
+  using namespace delta_rule;
+  chapter.add(packed)
+      .stage({.name = "chunkwise",
+              .dtype = Dtype::fp64,
+              .run = packed.on_each_sequence(on<FloatBackwardArguments>(chunkwise_backward)),
+              .idea = "one sequence after the other, each by itself",
+              .memory = chunkwise_backward_memory,
+              .work = chunkwise_backward_work})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch_packed_backward,
+              .idea = "what a user calls",
+              .unsupported = dispatch_packed_backward_unsupported,
+              .note = dispatch_packed_backward_note,
+              .memory = dispatch_packed_backward_memory});
+}
+
+void add_packed_gated_backward_stages(Chapter& chapter, const Operator& packed) {
+  using namespace gated_delta_rule;
+  chapter.add(packed)
+      .stage({.name = "chunkwise",
+              .dtype = Dtype::fp64,
+              .run = packed.on_each_sequence(on<FloatBackwardArguments>(chunkwise_backward)),
+              .idea = "one sequence after the other, each by itself",
+              .memory = chunkwise_backward_memory,
+              .work = chunkwise_backward_work})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch_packed_backward,
+              .idea = "what a user calls",
+              .unsupported = dispatch_packed_backward_unsupported,
+              .note = dispatch_packed_backward_note,
+              .memory = dispatch_packed_backward_memory});
+}
+
+void add_packed_kda_backward_stages(Chapter& chapter, const Operator& packed) {
+  using namespace kda;
+  chapter.add(packed)
+      .stage({.name = "chunkwise",
+              .dtype = Dtype::fp64,
+              .run = packed.on_each_sequence(on<FloatBackwardArguments>(chunkwise_backward)),
+              .idea = "one sequence after the other, each by itself",
+              .memory = chunkwise_backward_memory,
+              .work = chunkwise_backward_work})
+      .stage({.name = "dispatch",
+              .processor = Processor::gpu,
+              .dtype = Dtype::bf16,
+              .run = dispatch_packed_backward,
+              .idea = "what a user calls",
+              .unsupported = dispatch_packed_backward_unsupported,
+              .note = dispatch_packed_backward_note,
+              .memory = dispatch_packed_backward_memory});
+}
+
 }  // namespace
 
 Chapter chapter() {
@@ -514,9 +572,18 @@ Chapter chapter() {
   add_kda_stages(chapter.add(kda::normalized_definition()));
   add_kda_backward_stages(chapter.add(kda::backward_definition(kda::definition())));
   add_kda_backward_stages(chapter.add(kda::backward_definition(kda::normalized_definition())));
+  for (const Operator& forward : {delta_rule::definition(), delta_rule::normalized_definition()}) {
+    add_packed_backward_stages(chapter, delta_rule::backward_definition(forward).packed());
+  }
+  for (const Operator& forward : {gated_delta_rule::definition(), gated_delta_rule::normalized_definition()}) {
+    add_packed_gated_backward_stages(chapter, gated_delta_rule::backward_definition(forward).packed());
+  }
+  for (const Operator& forward : {kda::definition(), kda::normalized_definition()}) {
+    add_packed_kda_backward_stages(chapter, kda::backward_definition(forward).packed());
+  }
   // Models with these gates have fewer heads of queries and keys than of values.
   for (const Operator& definition : std::deque(chapter.operators())) {
-    if (definition.name() != "delta_rule") chapter.add(definition.grouped());
+    if (definition.name() != "delta_rule" && !definition.has_symbol("N")) chapter.add(definition.grouped());
   }
   return chapter;
 }
