@@ -5,6 +5,7 @@
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"
 #include "05_deltanet_wy/packed_backward.hpp"
+#include "05_deltanet_wy/packed_kda.hpp"
 #include "common/chapter/attention.hpp"
 #include "common/chapter/bind_packed.hpp"
 
@@ -101,6 +102,12 @@ Arguments<T> Arguments<T>::bind(const Call& call) {
 }
 template struct Arguments<float>;
 template struct Arguments<__nv_bfloat16>;
+
+}  // namespace tutorial::kda
+
+template struct tutorial::PackedSequences<tutorial::kda::Bf16Arguments>;
+
+namespace tutorial::kda {
 
 template <class T>
 BackwardArguments<T> BackwardArguments<T>::bind(const Call& call) {
