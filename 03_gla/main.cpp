@@ -10,6 +10,7 @@
 #include "03_gla/gla_layer.hpp"
 #include "03_gla/gla_layer_backward.hpp"
 #include "03_gla/operators.hpp"
+#include "03_gla/packed.hpp"
 #include "03_gla/packed_backward.hpp"
 #include "03_gla/retention.hpp"
 #include "03_gla/retention/requirements.hpp"
@@ -174,6 +175,22 @@ Chapter chapter() {
                 .note = dispatch_packed_backward_note,
                 .memory = dispatch_packed_backward_memory,
                 .work = materialized_backward_work});
+    const Operator packed_sequences = packed_definition();
+    chapter.add(packed_sequences)
+        .stage({.name = "chunkwise",
+                .run = packed_sequences.on_each_sequence(on<FloatArguments>(chunkwise)),
+                .idea = "one sequence after the other, each by itself",
+                .memory = chunkwise_memory,
+                .work = chunkwise_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_packed,
+                .idea = "what a user calls: chapter 02's list of segments, each with its decays",
+                .unsupported = dispatch_packed_unsupported,
+                .note = dispatch_packed_note,
+                .memory = dispatch_packed_memory,
+                .work = subchunk_walk_work});
   }
   {
     using namespace retention;

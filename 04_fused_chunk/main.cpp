@@ -7,6 +7,7 @@
 #include "04_fused_chunk/gla/dispatch/chapter_03.hpp"
 #include "04_fused_chunk/operators.hpp"
 #include "04_fused_chunk/packed_backward.hpp"
+#include "04_fused_chunk/packed_gla.hpp"
 #include "04_fused_chunk/packed_simple_gla.hpp"
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/bounded_start.hpp"
@@ -95,6 +96,22 @@ Chapter chapter() {
                   .memory = chapter_03_memory,
                   .bytes_moved = chapter_03_bytes_moved,
                   .work = gla::subchunk_walk_work});
+    const Operator packed_sequences = gla::packed_definition();
+    chapter.add(packed_sequences)
+        .stage({.name = "recurrent",
+                .dtype = Dtype::fp64,
+                .run = packed_sequences.on_each_sequence(on<gla::FloatArguments>(gla::recurrent)),
+                .idea = "one sequence after the other, each by itself",
+                .work = gla::recurrent_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_packed,
+                .idea = "what a user calls: the kernels of segments on chapter 02's list of segments, or chapter 03",
+                .unsupported = dispatch_packed_unsupported,
+                .note = dispatch_packed_note,
+                .memory = dispatch_packed_memory,
+                .work = gla::subchunk_walk_work});
   }
   {
     using namespace simple_gla;

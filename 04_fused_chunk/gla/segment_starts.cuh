@@ -124,23 +124,15 @@ __device__ __forceinline__ void decay_keys(const SixteenRows<kKeyColumns>& to, C
   }
 }
 
-/// H_m and D_m of every segment but the last. All chunks of these segments are whole. Grid (tiles of Dv of these
-/// segments, H, B).
-/// @tparam Begin Begin::of(a, part, length) is the first position of the segment that counts, a chunk's. If it is not the
-/// segment's first, D_m is 0. void: all positions count
-/// @param states [B, H, segments - 1, Dk, Dv]
-/// @param decays [B, H, segments - 1, 4, Dk]: D_m in four factors, one from each warp that decays
-template <class Shape, class Begin>
-__global__ void __launch_bounds__(kStateBlock<Shape>, 1)
-    segment_states_kernel(Bf16Arguments a, const __grid_constant__ StateMaps maps, LaunchPlan plan, float* states,
-                          float* decays) {
-  let_next_kernel_start();
+/// H_m and D_m of a segment. All of its chunks are whole.
+/// @param begin the first position that counts, a chunk's. If it is not the segment's first, D_m is 0
+/// @param segment its number among those of `states` [.., Dk, Dv] and `decays` [.., 4, Dk], D_m in four factors, one from
+/// each warp that decays
+template <class Shape, class Part>
+__device__ __forceinline__ void compute_segment_state(const Bf16Arguments& a, const StateMaps& maps, const Part& part,
+                                                      int begin, std::int64_t segment, float* states, float* decays) {
   constexpr int kWalkers = fused_gla::kWalkers<Shape>, kDecayers = fused_gla::kDecayers<Shape>;
-  const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, end = part.end, first_column = part.first_column;
-  int begin = part.begin;
-  if constexpr (!std::is_void_v<Begin>) begin = Begin::of(a, part, plan.length);
-  const std::int64_t segment = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
   __shared__ Barrier raw_full[kDecayers * kSubChunks * kKeyDepth], slot_full[kKeySlots], slot_empty[kKeySlots];
   __shared__ Barrier full[kValueDepth], empty[kValueDepth];
   __shared__ float2 products[2][kDecayers][kSubChunks][32];  // of a sub-chunk's gates
@@ -240,6 +232,28 @@ __global__ void __launch_bounds__(kStateBlock<Shape>, 1)
   }
 }
 
+/// H_m and D_m of every segment but the last. Grid (tiles of Dv of these segments, H, B).
+/// @tparam Begin Begin::of(a, part, length) is the first position of the segment that counts; void: all positions do
+/// @param states [B, H, segments - 1, Dk, Dv] @param decays [B, H, segments - 1, 4, Dk]
+template <class Shape, class Begin>
+__global__ void __launch_bounds__(kStateBlock<Shape>, 1)
+    segment_states_kernel(Bf16Arguments a, const __grid_constant__ StateMaps maps, LaunchPlan plan, float* states,
+                          float* decays) {
+  let_next_kernel_start();
+  const BlockPart<Shape> part(extents_of(a), plan.length);
+  int begin = part.begin;
+  if constexpr (!std::is_void_v<Begin>) begin = Begin::of(a, part, plan.length);
+  const std::int64_t segment = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
+  compute_segment_state<Shape>(a, maps, part, begin, segment, states, decays);
+}
+
+/// The maps of what it reads. Requires: an empty score_levels_unsupported().
+inline StateMaps state_maps(const Bf16Arguments& a) {
+  const TensorSizes keys = tensor_sizes(a, a.Dk);
+  return {tile_map(a.k, keys, kSubChunk), tile_map(a.v, tensor_sizes(a, a.Dv), kChunk),
+          float_tile_map(a.g, keys, kSubChunk)};
+}
+
 /// The states that all segments but the first start from.
 /// @tparam Decay of the segments, one for each row
 template <class Shape, class Begin = void, class Decay = RowDecay<kSubChunks>>
@@ -248,12 +262,9 @@ const float* segment_starts(const Bf16Arguments& a, const LaunchPlan& plan) {
   const std::int64_t rows = std::int64_t(a.B) * a.H * count * a.Dk;
   float* states = workspace<float>("gla: states of segments", std::size_t(rows * a.Dv));
   float* decays = workspace<float>("gla: decays of segments", std::size_t(rows * kSubChunks));
-  const TensorSizes keys = tensor_sizes(a, a.Dk);
-  const StateMaps maps{tile_map(a.k, keys, kSubChunk), tile_map(a.v, tensor_sizes(a, a.Dv), kChunk),
-                       float_tile_map(a.g, keys, kSubChunk)};
   launch(segment_states_kernel<Shape, Begin>,
-         {grid_of<Shape>(extents_of(a), count), kStateBlock<Shape>, StateMemory<Shape>::kBytes}, a, maps, plan, states,
-         decays);
+         {grid_of<Shape>(extents_of(a), count), kStateBlock<Shape>, StateMemory<Shape>::kBytes}, a, state_maps(a), plan,
+         states, decays);
   const CarriedStates<Decay> carried{a.initial_state, a.Dv, states, {decays, a.Dk}};
   carry_states(a.B, a.H, a.Dk, count, carried, {}, plan.starts_early);
   return states;

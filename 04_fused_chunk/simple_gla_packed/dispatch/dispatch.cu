@@ -19,6 +19,7 @@
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_columns.hpp"
+#include "common/tile/carry.cuh"
 #include "common/tile/carry_sequences.cuh"
 #include "common/tile/packed_segments.cuh"
 #include "common/tile/select_shape.cuh"
@@ -85,7 +86,7 @@ void dispatch_packed(const PackedBf16Arguments& p) {
       launch(packed_states_kernel<Shape>,
              {packed_grid<Shape>(extents, plan.states), kThreads, kPipelineDepthForStates * kBytesForStates<Shape>}, a,
              plan, states, decays);
-      carry_sequences(a.initial_state, plan, extents, decays, states);
+      carry_sequences(a.initial_state, plan, extents, SegmentDecay{decays}, states);
       plan.starts = states;
     }
     launch(packed_walk_kernel<Shape>, {packed_grid<Shape>(extents, plan.entries()), kThreads, kSharedBytes<Shape>}, a,
