@@ -6,6 +6,7 @@
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/dispatch/chapter_03.hpp"
 #include "04_fused_chunk/operators.hpp"
+#include "04_fused_chunk/packed_backward.hpp"
 #include "04_fused_chunk/packed_gla.hpp"
 #include "04_fused_chunk/packed_simple_gla.hpp"
 #include "04_fused_chunk/simple_gla.hpp"
@@ -250,6 +251,23 @@ Chapter chapter() {
                 .unsupported = dispatch_packed_unsupported,
                 .note = dispatch_packed_note,
                 .memory = dispatch_packed_memory});
+    const Operator packed_gradients = backward_definition().packed();
+    chapter.add(packed_gradients)
+        .stage({.name = "chunkwise",
+                .run = packed_gradients.on_each_sequence(on<FloatBackwardArguments>(chunkwise_backward)),
+                .idea = "one sequence after the other, each by itself",
+                .memory = chunkwise_backward_memory,
+                .work = chunkwise_backward_work,
+                .tolerance = fp32_backward_tolerance})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_packed_backward,
+                .idea = "what a user calls",
+                .unsupported = dispatch_packed_backward_unsupported,
+                .note = dispatch_packed_backward_note,
+                .memory = dispatch_packed_backward_memory,
+                .tolerance = bf16_backward_tolerance});
   }
   return chapter;
 }

@@ -3,7 +3,9 @@
 
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "05_deltanet_wy/operators.hpp"
+#include "05_deltanet_wy/packed_gated_delta_rule.hpp"
 #include "common/chapter/attention.hpp"
+#include "common/chapter/bind_packed.hpp"
 #include "common/chapter/problem.hpp"
 
 namespace tutorial::gated_delta_rule {
@@ -50,6 +52,12 @@ Arguments<T> Arguments<T>::bind(const Call& call) {
 }
 template struct Arguments<float>;
 template struct Arguments<__nv_bfloat16>;
+
+}  // namespace tutorial::gated_delta_rule
+
+template struct tutorial::PackedSequences<tutorial::gated_delta_rule::Bf16Arguments>;
+
+namespace tutorial::gated_delta_rule {
 
 Operator definition() {
   const Operator ungated = delta_rule::definition();

@@ -4,7 +4,10 @@
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"
+#include "05_deltanet_wy/packed_backward.hpp"
+#include "05_deltanet_wy/packed_kda.hpp"
 #include "common/chapter/attention.hpp"
+#include "common/chapter/bind_packed.hpp"
 
 namespace tutorial::kda {
 namespace {
@@ -100,6 +103,12 @@ Arguments<T> Arguments<T>::bind(const Call& call) {
 template struct Arguments<float>;
 template struct Arguments<__nv_bfloat16>;
 
+}  // namespace tutorial::kda
+
+template struct tutorial::PackedSequences<tutorial::kda::Bf16Arguments>;
+
+namespace tutorial::kda {
+
 template <class T>
 BackwardArguments<T> BackwardArguments<T>::bind(const Call& call) {
   return {delta_rule::BackwardArguments<T>::bind(call), call.view<const float>("g"), call.view<float>("dg")};
@@ -153,3 +162,5 @@ Work chunkwise_backward_work(const Sizes& s) {
 }
 
 }  // namespace tutorial::kda
+
+template struct tutorial::PackedSequences<tutorial::kda::Bf16BackwardArguments>;

@@ -14,6 +14,10 @@
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"
+#include "05_deltanet_wy/packed_backward.hpp"
+#include "05_deltanet_wy/packed_delta_rule.hpp"
+#include "05_deltanet_wy/packed_gated_delta_rule.hpp"
+#include "05_deltanet_wy/packed_kda.hpp"
 #include "common/chapter/chapter.hpp"
 
 namespace tutorial {
@@ -490,6 +494,94 @@ void add_kda_backward_stages(Operator& definition) {
                 .memory = segments_backward_memory});
 }
 
+/// The form --lengths of an operator.
+/// @param on_each a CPU stage of the operator, for each sequence by itself
+void add_packed(Chapter& chapter, const Operator& whole, Stage on_each, Stage dispatch) {
+  const Operator definition = whole.packed();
+  on_each.dtype = Dtype::fp64;
+  on_each.run = definition.on_each_sequence(on_each.run);
+  on_each.idea = "one sequence after the other, each by itself";
+  dispatch.name = "dispatch";
+  dispatch.processor = Processor::gpu;
+  dispatch.dtype = Dtype::bf16;
+  dispatch.idea = "what a user calls: chunks that cross no border";
+  chapter.add(definition).stage(std::move(on_each)).stage(std::move(dispatch));
+}
+
+void add_packed_forms(Chapter& chapter) {
+  for (const Operator& whole : {delta_rule::definition(), delta_rule::normalized_definition()}) {
+    using namespace delta_rule;
+    add_packed(chapter, whole,
+               {.name = "ut_transform",
+                .run = on<FloatArguments>(ut_transform),
+                .memory = ut_transform_memory,
+                .work = ut_transform_work},
+               {.run = dispatch_packed,
+                .unsupported = dispatch_packed_unsupported,
+                .note = dispatch_packed_note,
+                .memory = dispatch_packed_memory});
+  }
+  for (const Operator& whole : {gated_delta_rule::definition(), gated_delta_rule::normalized_definition()}) {
+    using namespace gated_delta_rule;
+    add_packed(
+        chapter, whole,
+        {.name = "chunkwise", .run = on<FloatArguments>(chunkwise), .memory = chunkwise_memory, .work = chunkwise_work},
+        {.run = dispatch_packed,
+         .unsupported = dispatch_packed_unsupported,
+         .note = dispatch_packed_note,
+         .memory = dispatch_packed_memory});
+  }
+  for (const Operator& whole : {kda::definition(), kda::normalized_definition()}) {
+    using namespace kda;
+    add_packed(
+        chapter, whole,
+        {.name = "chunkwise", .run = on<FloatArguments>(chunkwise), .memory = chunkwise_memory, .work = chunkwise_work},
+        {.run = dispatch_packed,
+         .unsupported = dispatch_packed_unsupported,
+         .note = dispatch_packed_note,
+         .memory = dispatch_packed_memory});
+  }
+}
+
+void add_packed_gradients(Chapter& chapter) {
+  for (const Operator& forward : {delta_rule::definition(), delta_rule::normalized_definition()}) {
+    using namespace delta_rule;
+    add_packed(chapter, backward_definition(forward),
+               {.name = "chunkwise",
+                .run = on<FloatBackwardArguments>(chunkwise_backward),
+                .memory = chunkwise_backward_memory,
+                .work = chunkwise_backward_work},
+               {.run = dispatch_packed_backward,
+                .unsupported = dispatch_packed_backward_unsupported,
+                .note = dispatch_packed_backward_note,
+                .memory = dispatch_packed_backward_memory});
+  }
+  for (const Operator& forward : {gated_delta_rule::definition(), gated_delta_rule::normalized_definition()}) {
+    using namespace gated_delta_rule;
+    add_packed(chapter, backward_definition(forward),
+               {.name = "chunkwise",
+                .run = on<FloatBackwardArguments>(chunkwise_backward),
+                .memory = chunkwise_backward_memory,
+                .work = chunkwise_backward_work},
+               {.run = dispatch_packed_backward,
+                .unsupported = dispatch_packed_backward_unsupported,
+                .note = dispatch_packed_backward_note,
+                .memory = dispatch_packed_backward_memory});
+  }
+  for (const Operator& forward : {kda::definition(), kda::normalized_definition()}) {
+    using namespace kda;
+    add_packed(chapter, backward_definition(forward),
+               {.name = "chunkwise",
+                .run = on<FloatBackwardArguments>(chunkwise_backward),
+                .memory = chunkwise_backward_memory,
+                .work = chunkwise_backward_work},
+               {.run = dispatch_packed_backward,
+                .unsupported = dispatch_packed_backward_unsupported,
+                .note = dispatch_packed_backward_note,
+                .memory = dispatch_packed_backward_memory});
+  }
+}
+
 }  // namespace
 
 Chapter chapter() {
@@ -514,6 +606,8 @@ Chapter chapter() {
   add_kda_stages(chapter.add(kda::normalized_definition()));
   add_kda_backward_stages(chapter.add(kda::backward_definition(kda::definition())));
   add_kda_backward_stages(chapter.add(kda::backward_definition(kda::normalized_definition())));
+  add_packed_forms(chapter);
+  add_packed_gradients(chapter);
   // Models with these gates have fewer heads of queries and keys than of values.
   for (const Operator& definition : std::deque(chapter.operators())) {
     if (definition.name() != "delta_rule") chapter.add(definition.grouped());

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/packed_delta_rule.hpp"
 #include "common/chapter/attention.hpp"
+#include "common/chapter/bind_packed.hpp"
 #include "common/chapter/problem.hpp"
 
 namespace tutorial::delta_rule {
@@ -95,6 +97,12 @@ Arguments<T> Arguments<T>::bind(const Call& call) {
 }
 template struct Arguments<float>;
 template struct Arguments<__nv_bfloat16>;
+
+}  // namespace tutorial::delta_rule
+
+template struct tutorial::PackedSequences<tutorial::delta_rule::Bf16Arguments>;
+
+namespace tutorial::delta_rule {
 
 Operator definition() {
   return with_inputs(Operator("delta_rule", kSummary).problem_note(warn_of_long_keys), unit_rows());

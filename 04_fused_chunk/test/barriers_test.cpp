@@ -54,7 +54,8 @@ constexpr KernelWithBarriers kKernels[] = {
     {"simple_gla --backward", "walks", "04_fused_chunk/simple_gla_backward/3_walks.cu", 64, 16},
     {"simple_gla --backward", "segments", "04_fused_chunk/simple_gla_backward/segments.cuh", 64, 16, 300},
     {"simple_gla --backward", "segments", "04_fused_chunk/simple_gla_backward/4_segments.cu", 64, 16},
-    {"simple_gla --backward", "pipelined", "04_fused_chunk/simple_gla_backward/dispatch/pipelined.cu", 64, 16, 130},
+    {"simple_gla --backward", "pipelined", "04_fused_chunk/simple_gla_backward/dispatch/pipelined_walk.cuh", 64, 16,
+     130},
     {"simple_gla --backward", "hopper_gradients", "04_fused_chunk/simple_gla_backward/5_hopper_gradients.cu", 64, 64,
      390, "", "", "wait.state_empty|wgmma_wait<1>.S."},
     // One block that has all runs, each of one chunk, so that the loading thread gets ahead by runs.

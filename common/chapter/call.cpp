@@ -17,10 +17,10 @@ float Call::parameter(std::string_view name) const {
 Call Call::sequence(int number, std::int64_t begin, std::int64_t length,
                     const std::set<std::string>& of_sequences) const {
   Call part(*this);
-  part.sizes_["B"] = 1;
   part.sizes_["L"] = length;
   for (auto& [name, tensor] : part.tensors_) {
-    const std::int64_t elements = of_sequences.contains(name) ? number * tensor.stride_b : begin * tensor.stride_l;
+    const std::int64_t entry = number * sizes_.at("B");
+    const std::int64_t elements = of_sequences.contains(name) ? entry * tensor.stride_b : begin * tensor.stride_l;
     tensor.data = static_cast<std::byte*>(tensor.data) + elements * std::int64_t(size_of(tensor.dtype));
   }
   part.tensors_.erase(kOffsets);

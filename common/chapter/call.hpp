@@ -70,8 +70,8 @@ class Call {
   /// The chunk length in positions, size("C"); throws as that does.
   int chunk() const { return size("C"); }
 
-  /// The part of one of the sequences that are packed into this call (Operator::packed()): a call of one batch entry with
-  /// `length` positions from `begin` on.
+  /// The part of one of the sequences that are packed into this call (Operator::packed()): a call with `length` positions
+  /// from `begin` on. Its batch entries are one, or groups of heads.
   /// @param number of the sequence
   /// @param of_sequences the tensors that have an entry for each sequence, such as states; the others have positions
   Call sequence(int number, std::int64_t begin, std::int64_t length, const std::set<std::string>& of_sequences) const;

@@ -142,10 +142,11 @@ StageFunction<void> Operator::on_each_sequence(const StageFunction<void>& functi
         const View<float> to = part.view<float>(name);
         if (to.data == nullptr) continue;
         const auto* from = part.view<const float>(handed_on(name)).data;
+        const std::int64_t elements = call.size("B") * to.stride_b;
         if (from != nullptr) {
-          std::copy_n(from, to.stride_b, to.data);
+          std::copy_n(from, elements, to.data);
         } else {
-          std::fill_n(to.data, to.stride_b, 0.0f);
+          std::fill_n(to.data, elements, 0.0f);
         }
       }
     }

@@ -17,6 +17,7 @@
 #include "03_gla/gla/dispatch/prepared_chunks.hpp"
 #include "03_gla/gla/prepare_sub_chunk.cuh"
 #include "03_gla/gla/prepared_tiles.cuh"
+#include "03_gla/gla_packed/dispatch/prepare.hpp"
 #include "03_gla/packed.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
@@ -162,6 +163,12 @@ PackedPlan plan_of(const PackedBf16Arguments& p) {
   return packed_plan(extents_of(p.all), p.N, widest_tile(extents_of(p.all)), kShortest);
 }
 
+std::int64_t decays_of(const PackedBf16Arguments& p, const PackedPlan& plan) {
+  return std::int64_t(plan.states) * p.all.H * p.all.Dk;
+}
+
+}  // namespace
+
 Prepared prepare(const PackedBf16Arguments& p) {
   const Bf16Arguments& a = p.all;
   const Prepared prepared = reserve_prepared(a, packed_chunks(extents_of(a), p.N));
@@ -169,12 +176,6 @@ Prepared prepare(const PackedBf16Arguments& p) {
   launch(kernel, {dim3(unsigned(prepared.N), unsigned(a.H)), kPrepareThreads}, a, p.cu_seqlens, p.N, prepared);
   return prepared;
 }
-
-std::int64_t decays_of(const PackedBf16Arguments& p, const PackedPlan& plan) {
-  return std::int64_t(plan.states) * p.all.H * p.all.Dk;
-}
-
-}  // namespace
 
 void dispatch_packed(const PackedBf16Arguments& p) {
   const Bf16Arguments& a = p.all;

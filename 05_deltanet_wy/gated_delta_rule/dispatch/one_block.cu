@@ -42,6 +42,7 @@
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "05_deltanet_wy/gated_delta_rule/gates.cuh"
+#include "05_deltanet_wy/packed_gated_delta_rule.hpp"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/warp.cuh"
@@ -99,11 +100,8 @@ struct Decays {
 /// after those.
 class Decays::Source {
  public:
-  __device__ __forceinline__ explicit Source(const Bf16Arguments& a)
-      : g_(a.g.row(int(blockIdx.z), int(blockIdx.y), Gates::position())),
-        stride_(a.g.stride_l),
-        left_(a.L),
-        scale_(a.scale) {
+  __device__ __forceinline__ Source(const Bf16Arguments& a, int b, int h)
+      : g_(a.g.row(b, h, Gates::position())), stride_(a.g.stride_l), left_(a.L), scale_(a.scale) {
     load();
     b_ = gates_.sums();
     load();
@@ -238,7 +236,11 @@ class Decays::Chain {
 }  // namespace
 
 void one_block(const Bf16Arguments& a) {
-  start_one_block<Decays>(a);
+  start_one_block<Decays>(a, a.B);
+}
+
+void one_block_packed(const PackedBf16Arguments& p) {
+  start_one_block<Decays>(p.all, p.all.B * p.N, list_sequences(p));
 }
 
 }  // namespace tutorial::gated_delta_rule
