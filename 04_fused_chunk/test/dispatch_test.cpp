@@ -3,6 +3,8 @@
 
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/launch_plan.hpp"
+#include "04_fused_chunk/packed_gla.hpp"
+#include "04_fused_chunk/packed_simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/roles_walk.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/walks.hpp"
 #include "04_fused_chunk/test/stages.hpp"
@@ -320,6 +322,40 @@ TEST(DispatchTest, ChoosesByHeadsAndLength) {
   }
   unsetenv("EMULATOR_MULTIPROCESSORS");
 }
+
+template <class Arguments>
+std::string packed_choice(std::string (*note)(const PackedSequences<Arguments>&), const char* card, int L, int Dk) {
+  constexpr int H = 8, Dv = 128;
+  const OnCard on_card(card);
+  PackedSequences<Arguments> p{};
+  Arguments& a = p.all;
+  a.B = 1, a.H = H, a.L = L, a.Dk = Dk, a.Dv = Dv, p.N = 32;
+  a.q = a.k = packed<const __nv_bfloat16>(nullptr, H, L, Dk);
+  a.v = packed<const __nv_bfloat16>(nullptr, H, L, Dv);
+  a.g = packed<const float>(nullptr, H, L, std::is_same_v<Arguments, gla::Bf16Arguments> ? Dk : 1);
+  a.o = packed<__nv_bfloat16>(nullptr, H, L, Dv);
+  return note(p);
+}
+
+TEST(PackedDispatchTest, CutsByTheSumOfTheLengths) {
+  const auto of_gla = [](const char* card, int L, int Dk) {
+    return packed_choice(fused_gla::dispatch_packed_note, card, L, Dk);
+  };
+  EXPECT_EQ(of_gla("h200", 65536, 128), "warpgroups, segments of 4032 positions at most, 128 columns per block");
+  EXPECT_EQ(of_gla("h200", 4000, 128), "warpgroups, segments of 1024 positions at most, 64 columns per block");
+  EXPECT_EQ(of_gla("h200", 1000, 128), "warpgroups, 64 columns per block");
+  EXPECT_EQ(of_gla("h200", 65536, 256).substr(0, 19), "chapter 03: packed,");
+  EXPECT_EQ(of_gla("a100", 65536, 128),
+            "chapter 03: packed, segments of 4864 positions at most, 128 columns per block");
+  EXPECT_EQ(of_gla("a100", 65536, 40).substr(0, 49), "chapter 03: dispatch, one sequence after the othe");
+  const auto of_simple_gla = [](const char* card, int L, int Dk) {
+    return packed_choice(simple_gla::dispatch_packed_note, card, L, Dk);
+  };
+  EXPECT_EQ(of_simple_gla("h200", 65536, 128), "warpgroups, segments of 8000 positions at most, 64 columns per block");
+  EXPECT_EQ(of_simple_gla("a100", 65536, 128), "packed, segments of 4864 positions at most, 128 columns per block");
+  EXPECT_EQ(of_simple_gla("h200", 65536, 40), "gla's dispatch, one sequence after the other");
+}
+
 #endif
 
 }  // namespace
