@@ -13,24 +13,13 @@
 #include <cuda_runtime.h>
 
 #include "04_fused_chunk/fused_gla.hpp"
+#include "04_fused_chunk/gla/dispatch/bounded_begin.cuh"
 #include "04_fused_chunk/gla/launch_plan.hpp"
 #include "04_fused_chunk/gla/segment_starts.cuh"
-#include "common/device/memory.cuh"
 #include "common/tile/carry_gaps.cuh"
-#include "common/tile/warm_up.cuh"
 
 namespace tutorial::fused_gla {
 namespace {
-
-/// The last chunks of a segment that forget, or the segment.
-template <class Shape>
-struct BoundedBegin {
-  static __device__ __forceinline__ int of(const Bf16Arguments& a, const BlockPart<Shape>& part, int length) {
-    const int start = warm_up_start<kStateBlock<Shape>>(
-        part.end, length / kChunk, a.Dk, [&](int t, int d) { return load_global(a.g.row(part.b, part.h, t) + d); });
-    return max(start, part.begin);
-  }
-};
 
 template <class Shape>
 const float* bounded_starts(const Bf16Arguments& a, const LaunchPlan& plan) {

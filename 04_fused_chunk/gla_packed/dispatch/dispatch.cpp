@@ -8,7 +8,7 @@
 /// Improves on: `segments` needs sequences of one length.
 /// Unchanged: the kernels, shapes and bytes of what it chooses.
 /// Fallback: as chapter 03's, which may compute one sequence after the other.
-/// Weakness: unlike `dispatch` of sequences of one length, it does not ask how far back gates let a segment see.
+/// Weakness: three kernels run before the walk, also where no sequence is longer than a segment.
 
 #include "04_fused_chunk/gla_packed/dispatch/hopper_walk.hpp"
 #include "04_fused_chunk/packed_gla.hpp"

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "04_fused_chunk/gla/dispatch/bounded_begin.cuh"
 #include "04_fused_chunk/gla/level_slots.cuh"
 #include "04_fused_chunk/gla/score_levels.cuh"
 #include "04_fused_chunk/gla/segment_starts.cuh"
@@ -54,7 +55,8 @@ constexpr int kPreparingRegisters = kWalkers<Shape> == 1 ? 208 : 128;
 template <class Shape>
 constexpr int kWalkingRegisters = kWalkers<Shape> == 1 ? 224 : 136;
 
-/// The states of every segment that another one follows. Grid packed_grid() of them.
+/// The states of every segment that another one follows, of which it reads no more than gates let matter. Grid
+/// packed_grid() of them.
 /// @param states [plan.states, H, Dk, Dv] @param decays [plan.states, H, 4, Dk]
 template <class Shape>
 __global__ void __launch_bounds__(kStateBlock<Shape>, 1)
@@ -62,7 +64,8 @@ __global__ void __launch_bounds__(kStateBlock<Shape>, 1)
                          float* decays) {
   const PackedPart<Shape> part(extents_of(a), plan);
   if (part.sequence < 0) return;
-  compute_segment_state<Shape>(a, maps, part, part.begin, std::int64_t(part.entry) * a.H + part.h, states, decays);
+  const int begin = BoundedBegin<Shape>::of(a, part, plan.length);
+  compute_segment_state<Shape>(a, maps, part, begin, std::int64_t(part.entry) * a.H + part.h, states, decays);
 }
 
 /// Clears what a half of a sub-chunk has of keys and gates from row `first` on. Called by the warp that prepares it.

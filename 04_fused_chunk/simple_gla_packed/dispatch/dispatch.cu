@@ -10,7 +10,7 @@
 /// On Hopper the walk is that of `register_scores`, on warpgroups (hopper_walk.cu), elsewhere that of `segments`.
 /// Fallback: what they do not support goes to gla's dispatch (../../simple_gla/dispatch/as_gla.hpp), one sequence after
 /// the other. Then the host reads cu_seqlens and waits for it, which a CUDA graph that is being captured refuses.
-/// Weakness: unlike `dispatch` of sequences of one length, it does not ask how far back gates let a segment see.
+/// Weakness: a list, states and a carry come before the walk, also where no sequence is longer than a segment.
 
 #include <cuda_runtime.h>
 

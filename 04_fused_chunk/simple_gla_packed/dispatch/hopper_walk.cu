@@ -16,6 +16,7 @@
 #include "04_fused_chunk/simple_gla/segment_state.cuh"
 #include "04_fused_chunk/simple_gla_packed/dispatch/hopper_walk.hpp"
 #include "common/device/launch.cuh"
+#include "common/device/memory.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/registers.cuh"
 #include "common/device/workspace.hpp"
@@ -27,6 +28,7 @@
 #include "common/tile/packed_states.cuh"
 #include "common/tile/rows_of_sequence.cuh"
 #include "common/tile/store_tile.cuh"
+#include "common/tile/warm_up.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::simple_gla {
@@ -43,6 +45,8 @@ template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth*(ChunkTiles<Shape>::kBytes + ChunkDecays::kBytes) +
                                      (PanelTile<64>::kPanelBytes + TransposedSums::kBytes) * kDepth;
 
+constexpr int kMostLookedAt = 16;  // chunks: one trip to memory for eight of them
+
 /// A block's part as the kernel for states knows it. No segment starts from the initial state: the carry adds it.
 template <class Shape>
 struct Part : PackedPart<Shape> {
@@ -50,14 +54,18 @@ struct Part : PackedPart<Shape> {
   using PackedPart<Shape>::PackedPart;
 };
 
-/// The states and decays of every segment that another one follows. Grid packed_grid() of them.
+/// The states and decays of every segment that another one follows. Where the gates of its last chunks multiply to at most
+/// 2^-24 (common/tile/warm_up.cuh), these chunks count for the segment. Grid packed_grid() of them.
 /// @param states [plan.states, H, Dk, Dv] @param decays [plan.states, H]
 template <class Shape>
 __global__ void __launch_bounds__(kStateBlock, 2)
     packed_states_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, PackedPlan plan, float* states,
                          float* decays) {
-  const Part<Shape> part(extents_of(a), plan);
+  Part<Shape> part(extents_of(a), plan);
   if (part.sequence < 0) return;
+  const int found = warm_up_start(part.end, min(kMostLookedAt, plan.length / kChunk),
+                                  [&](int t) { return load_global(a.g.row(0, part.h, t)); });
+  part.begin = max(found, part.begin);
   const std::int64_t at = std::int64_t(part.entry) * a.H + part.h;
   walk_for_state<Shape>(a, maps, part, false, states + at * a.Dk * a.Dv, decays + at);
 }
