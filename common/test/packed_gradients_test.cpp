@@ -129,7 +129,10 @@ Tensor of_sequence(const Dims& dims, const Tensor& whole, std::int64_t n, std::i
 
 /// The stage for one sequence that has the kernels of dispatch for packed sequences.
 const char* stage_of_same_kernels(const std::string& name) {
-  static const std::map<std::string, const char*> stages{{"gla", "materialized"}, {"simple_gla", "pipelined"}};
+  static const std::map<std::string, const char*> stages{{"gla", "materialized"},
+                                                         {"simple_gla", "pipelined"},
+                                                         {"gated_delta_rule", "tensor_core"},
+                                                         {"kda", "tensor_core"}};
   const auto found = stages.find(name);
   return found == stages.end() ? "dispatch" : found->second;
 }
