@@ -13,8 +13,7 @@ namespace tutorial::gated_delta_rule {
 /// With q, k, v and o in bf16.
 using PackedBf16Arguments = PackedSequences<Bf16Arguments>;
 
-void dispatch_packed(const PackedBf16Arguments&);   ///< what a user calls
-void one_block_packed(const PackedBf16Arguments&);  ///< Hopper: a head of a sequence in one block, with two chains
+void dispatch_packed(const PackedBf16Arguments&);  ///< what a user calls
 
 // Why it cannot run the problem, what it chooses, and the bytes that it needs in addition to inputs and outputs.
 std::string dispatch_packed_unsupported(const PackedBf16Arguments&);

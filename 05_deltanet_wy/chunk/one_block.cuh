@@ -184,7 +184,7 @@ __device__ __forceinline__ void load_pairs(const typename Decays::Arguments& a, 
                                            const tile::ChunkMaps& maps, const OneBlockMemory<Shape, Decays>& memory,
                                            OneBlockBarriers<Decays>& barriers, Barrier* arrived) {
   using namespace tile;
-  const int b = heads.batch(a.B), h = heads.head(), first = heads.first_position(a.B);
+  const int b = heads.batch(a.B), h = heads.head(), first = heads.first_position();
   auto ring = Ring<kPairs>::producer();
   typename Decays::Source source(a, b, h);
   for (int t = 0; t < a.L; t += kChunk) {
@@ -221,7 +221,7 @@ __device__ __forceinline__ void move_values(const typename Decays::Arguments& a,
                                             const OneBlockMemory<Shape, Decays>& memory,
                                             OneBlockBarriers<Decays>& barriers, Barrier* arrived) {
   using namespace tile;
-  const int b = heads.batch(a.B), h = heads.head(), first = heads.first_position(a.B);
+  const int b = heads.batch(a.B), h = heads.head(), first = heads.first_position();
   const int first_column = int(blockIdx.x) * kChains * Shape::kDv;
   const bool is_first = !Heads::kArePacked || lane_index() == 0;
   auto ring = Ring<kPlaces>::consumer();
@@ -255,7 +255,7 @@ __device__ __forceinline__ void move_values(const typename Decays::Arguments& a,
       }
       return;
     }
-    if (is_first) {
+    if (is_first && t >= heads.warm_up()) {
       for (int i = 0; i < chains; ++i) {
         store_tile(o, memory.V(ring.stage(), i).data,
                    {.column = first_column + i * Shape::kDv, .position = first + t, .head = h, .batch = b});

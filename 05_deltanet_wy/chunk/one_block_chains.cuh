@@ -168,10 +168,7 @@ __global__ void __launch_bounds__(kOneBlockThreads, 1)
     one_block_kernel(typename Decays::Arguments a, const __grid_constant__ tile::ChunkMaps maps,
                      const __grid_constant__ TensorMap o, Heads heads) {
   using namespace tile;
-  if (heads.are_none(a)) {
-    constexpr int kColumns = kChains * Shape::kDv;
-    return hand_state_on(a, heads.batch(a.B), heads.head(), int(blockIdx.x) * kColumns, kColumns);
-  }
+  if (!heads.begin(a, kChains * Shape::kDv)) return;
   __shared__ OneBlockBarriers<Decays> barriers;
   __shared__ Barrier arrived[Heads::kArePacked ? 2 : 1];  // of Q and K, and of V
   const OneBlockMemory<Shape, Decays> memory{dynamic_shared<unsigned char, kTileAlignment>()};

@@ -22,13 +22,16 @@ using PackedLengths = std::vector<std::int64_t>;
 
 constexpr std::int64_t kHeads = 2;
 
+enum class Forms { all, first };  // of an operator: with normalised keys, too, or without
+
 /// Calls f with each operator whose gradients take packed sequences.
-void for_each_packed(const std::function<void(const Operator& packed)>& f) {
+void for_each_packed(Forms forms, const std::function<void(const Operator& packed)>& f) {
   static const Chapter contents = chapter();
   int found = 0;
   for (const Operator& definition : contents.operators()) {
     const auto& options = definition.form_options();
     if (!options.contains("backward") || !options.contains("lengths") || shares_heads(definition)) continue;
+    if (options.contains("normalize-keys") && forms == Forms::first) continue;
     SCOPED_TRACE(definition.label());
     ++found;
     f(definition);
@@ -62,36 +65,38 @@ void expect_match(const Operator& definition, const Problem& problem, const Layo
 
 // For ThreadSanitizer, too.
 TEST(PackedGradientsTest, Small) {
-  for_each_packed([](const Operator& packed) { expect_match(packed, packed_problem(packed, {37, 0, 1, 66}, 16, 32)); });
+  for_each_packed(Forms::all, [](const Operator& packed) {
+    expect_match(packed, packed_problem(packed, {37, 0, 1, 66}, 16, 32));
+  });
 }
 
 TEST(PackedGradientsShapesTest, LengthsAroundAChunk) {
-  for_each_packed([](const Operator& packed) {
-    for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{64, 80}, {40, 3}}) {
-      SCOPED_TRACE("Dk " + std::to_string(Dk) + ", Dv " + std::to_string(Dv));
-      expect_match(packed, packed_problem(packed, {37, 0, 1, 64, 130}, Dk, Dv));
-      expect_match(packed, packed_problem(packed, {0, 63, 65, 0, 0, 2, 0}, Dk, Dv, States::absent, "weak"));
-    }
+  for_each_packed(Forms::first, [](const Operator& packed) {
+    expect_match(packed, packed_problem(packed, {37, 0, 1, 64, 130}, 64, 80));
+    expect_match(packed, packed_problem(packed, {0, 63, 65, 0, 0, 2, 0}, 80, 16, States::absent, "weak"));
+    expect_match(packed, packed_problem(packed, {0, 30, 65, 0}, 40, 3));  // one after the other
     expect_match(packed, packed_problem(packed, {0, 1, 0}, 16, 16));
-    expect_match(packed, packed_problem(packed, {150}, 128, 128));
+    expect_match(packed, packed_problem(packed, {70}, 128, 128));
   });
 }
 
 TEST(PackedGradientsShapesTest, ManySequences) {
   PackedLengths lengths;
-  for (std::int64_t n = 0; n < 40; ++n) lengths.push_back(n * 37 % 11);
-  for_each_packed([&](const Operator& packed) { expect_match(packed, packed_problem(packed, lengths, 16, 16)); });
+  for (std::int64_t n = 0; n < 35; ++n) lengths.push_back(n * 37 % 11);
+  for_each_packed(Forms::first,
+                  [&](const Operator& packed) { expect_match(packed, packed_problem(packed, lengths, 16, 16)); });
 }
 
 // A sequence of several segments among short ones: states are carried over borders, in both directions.
 TEST(PackedGradientsShapesTest, LongAndShort) {
-  for_each_packed([](const Operator& packed) {
-    expect_match(packed, packed_problem(packed, {3, 2200, 0, 70, 1025}, 32, 32, States::given, "weak"));
+  for_each_packed(Forms::first, [](const Operator& packed) {
+    const bool cuts = packed.name() == "linear_attention" || packed.name() == "simple_gla";  // others walk them whole
+    if (cuts) expect_match(packed, packed_problem(packed, {3, 2200, 0, 70, 1025}, 32, 32, States::given, "weak"));
   });
 }
 
 TEST(PackedGradientsShapesTest, Strides) {
-  for_each_packed([](const Operator& packed) {
+  for_each_packed(Forms::first, [](const Operator& packed) {
     for (const std::int64_t padding : {0, 3, 8}) {
       SCOPED_TRACE(padding);
       expect_match(packed, packed_problem(packed, {37, 0, 1, 64, 30}, 16, 32),
@@ -127,17 +132,21 @@ Tensor of_sequence(const Dims& dims, const Tensor& whole, std::int64_t n, std::i
   return dims[0] == "N" ? entry_of(whole, n) : positions_of(whole, begin, length);
 }
 
-/// The stage for one sequence that has the kernels of dispatch for packed sequences.
+/// The stage for one sequence that has the kernels of dispatch for packed sequences, if there is one.
 const char* stage_of_same_kernels(const std::string& name) {
-  static const std::map<std::string, const char*> stages{{"gla", "materialized"}, {"simple_gla", "pipelined"}};
+  static const std::map<std::string, const char*> stages{{"linear_attention", "dispatch"},
+                                                         {"simple_gla", "pipelined"},
+                                                         {"gla", "materialized"},
+                                                         {"gated_delta_rule", "tensor_core"},
+                                                         {"kda", "tensor_core"}};
   const auto found = stages.find(name);
-  return found == stages.end() ? "dispatch" : found->second;
+  return found == stages.end() ? nullptr : found->second;
 }
 
 // To the last digit: each sequence has the gradients that the stage for one sequence gives, and an empty one hands the
 // gradient of its final state on.
 TEST(PackedGradientsTest, AreThoseOfEachSequenceByItself) {
-  for_each_packed([](const Operator& packed) {
+  for_each_packed(Forms::all, [](const Operator& packed) {
     std::string form = "backward";
     if (packed.form_options().contains("normalize-keys")) form += "+normalize-keys";
     const Operator& alone = find_operator(packed.name(), form);
@@ -145,6 +154,8 @@ TEST(PackedGradientsTest, AreThoseOfEachSequenceByItself) {
     const Problem problem = packed_problem(packed, lengths, 64, 32);
     for (const char* name : {"chunkwise", "dispatch"}) {
       SCOPED_TRACE(name);
+      const char* same = name == std::string("dispatch") ? stage_of_same_kernels(alone.name()) : name;
+      if (same == nullptr) continue;
       const Outputs all = evaluate(packed, find_stage(packed, name), problem);
       std::int64_t begin = 0;
       for (std::size_t n = 0; n < lengths.size(); begin += lengths[n++]) {
@@ -163,7 +174,6 @@ TEST(PackedGradientsTest, AreThoseOfEachSequenceByItself) {
           if (input.offsets) continue;
           single.inputs.insert_or_assign(input.name, part(input.dims, problem.inputs.at(input.name)));
         }
-        const char* same = name == std::string("dispatch") ? stage_of_same_kernels(alone.name()) : name;
         const Outputs expected = evaluate(alone, find_stage(alone, same), single);
         for (const Output& output : packed.outputs()) {
           EXPECT_EQ(compare(part(output.dims, all.at(output.name)), expected.at(output.name)).error, 0) << output.name;
@@ -175,7 +185,7 @@ TEST(PackedGradientsTest, AreThoseOfEachSequenceByItself) {
 
 // What stands behind a sequence, or before it, must not reach it, whatever it is.
 TEST(PackedGradientsShapesTest, NeighboursMayBeNotFinite) {
-  for_each_packed([](const Operator& packed) {
+  for_each_packed(Forms::first, [](const Operator& packed) {
     const PackedLengths lengths{70, 64, 5};
     Problem problem = packed_problem(packed, lengths, 32, 32);
     const Outputs exact = evaluate_reference(packed, problem, Dtype::bf16);
@@ -209,7 +219,7 @@ TEST(PackedGradientsShapesTest, NeighboursMayBeNotFinite) {
 
 // Few multiprocessors, and kernels for all cards.
 TEST(PackedGradientsShapesTest, OnACardWithFewMultiprocessors) {
-  for_each_packed([](const Operator& packed) {
+  for_each_packed(Forms::first, [](const Operator& packed) {
     const Problem problem = packed_problem(packed, {200, 0, 37, 64, 129}, 64, 64, States::given, "weak");
     const OnCard card("rtx3060");
     expect_match(packed, problem);

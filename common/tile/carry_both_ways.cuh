@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kBothWaysThreads)
   const auto is_first = [&] { return load_global(plan.segments + i).w < 0; };
   const int sequence = load_global(plan.segments + i).x;
   if (sequence < 0 || element >= Dk * Dv || !(is_from_end ? is_last() : is_first())) return;
-  const BorderStates<Decay>& x = is_from_end ? backwards : forwards;
+  const BorderStates<Decay> x = is_from_end ? backwards : forwards;
   const int d = element / Dv;
   float S = x.start.data ? x.start_factor * load_global(x.start.row(sequence, h, d) + element % Dv) : 0;
   while (true) {

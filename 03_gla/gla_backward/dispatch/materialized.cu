@@ -65,6 +65,7 @@
 #include "common/device/workspace.hpp"
 #include "common/tile/decay_sub_chunk.cuh"
 #include "common/tile/decayed_tiles.cuh"
+#include "common/tile/head_of_chunks.cuh"
 #include "common/tile/load_tile.cuh"
 #include "common/tile/packed_chunks.cuh"
 #include "common/tile/packed_segments.cuh"
@@ -77,27 +78,6 @@ namespace tutorial::gla {
 namespace {
 
 using namespace tile;
-
-/// A head's chunks, as a block sees them.
-struct HeadOfChunks {
-  int b, h, N;                 ///< N: chunks
-  std::int64_t chunk, border;  ///< number of the first one, and of the border before it, among those of all heads
-
-  /// That of the block in a grid (..., H, B).
-  __device__ __forceinline__ HeadOfChunks(const Bf16BackwardArguments& a, const Between& between)
-      : b(int(blockIdx.z)), h(int(blockIdx.y)), N(between.prepared.N) {
-    const std::int64_t head = std::int64_t(b) * a.H + h;
-    chunk = head * N, border = head * (N + 1);
-  }
-  /// That of one of packed sequences, in a grid (..., H). Chunks are numbered as in packed_chunks.cuh; a border is a chunk
-  /// or the end of a sequence.
-  __device__ __forceinline__ HeadOfChunks(const Between& between, int n, int sequences, int begin, int end)
-      : b(0), h(int(blockIdx.y)), N((end - begin - 1) / kChunk + 1) {
-    const int first = begin / kChunk + n;
-    chunk = std::int64_t(h) * between.prepared.N + first;
-    border = std::int64_t(h) * (between.prepared.N + sequences) + first + n;
-  }
-};
 
 constexpr int kWidth = 64;  // rows and columns of a state in a block of states_kernel
 using Walk = ChunkShape<kWidth, kWidth>;
@@ -135,7 +115,7 @@ int state_blocks(const Bf16BackwardArguments& a) {
   return 2 * ceil_div(a.Dv, kWidth) * ceil_div(a.Dk, kWidth);
 }
 
-/// S at all borders, and S' from the last. @param block number of state_blocks()
+/// S at all borders, and S' from the last. A border is a chunk, or the end of a head or sequence. @param block number of state_blocks()
 __device__ __forceinline__ void compute_states(const Bf16BackwardArguments& a, const Between& between,
                                                const HeadOfChunks& head, int block, int blocks) {
   const int b = head.b, h = head.h, N = head.N;
@@ -145,10 +125,10 @@ __device__ __forceinline__ void compute_states(const Bf16BackwardArguments& a, c
   const int first_column = tile / row_tiles * kWidth, columns = min(kWidth, a.Dv - first_column);
   const std::int64_t size = std::int64_t(a.Dk) * a.Dv;
   const __nv_bfloat16* keys = is_from_end ? between.prepared.q : between.prepared.k;
-  const View<const __nv_bfloat16>& values = is_from_end ? a.d_o : a.v;
-  const View<const float>& start = is_from_end ? a.dfinal_state : a.initial_state;
+  const View<const __nv_bfloat16> values = is_from_end ? a.d_o : a.v;
+  const View<const float> start = is_from_end ? a.dfinal_state : a.initial_state;
   __nv_bfloat16* states =
-      (is_from_end ? between.dS : between.S) + head.border * size + first_column * a.Dk + first_row * 8;
+      (is_from_end ? between.dS : between.S) + (head.first + head.head) * size + first_column * a.Dk + first_row * 8;
 
   const auto tiles_of = [&](int i) {
     return DecayedTiles<Walk>(dynamic_shared<unsigned char>() +
@@ -158,7 +138,7 @@ __device__ __forceinline__ void compute_states(const Bf16BackwardArguments& a, c
     if (i < N) {
       const DecayedTiles<Walk> to = tiles_of(i);
       const int n = is_from_end ? N - 1 - i : i, t = n * kChunk;
-      const std::int64_t chunk = head.chunk + n;
+      const std::int64_t chunk = head.first + n;
       // S_N is for dg_L alone: without the last key, whose part of the final state has passed no gate.
       const int positions = is_from_end ? kChunk : a.L - 1 - t;
       load_tile_async(to.K, keys + chunk * kChunk * a.Dk + first_row, a.Dk, positions, rows);
@@ -195,7 +175,8 @@ __device__ __forceinline__ void compute_states(const Bf16BackwardArguments& a, c
 
 /// Grid (state_blocks(), H, B).
 __global__ void __launch_bounds__(kThreads, 4) states_kernel(Bf16BackwardArguments a, Between between) {
-  compute_states(a, between, HeadOfChunks(a, between), int(blockIdx.x), int(gridDim.x));
+  compute_states(a, between, HeadOfChunks(int(blockIdx.z), int(blockIdx.y), a.H, between.prepared.N), int(blockIdx.x),
+                 int(gridDim.x));
 }
 
 /// The same of packed sequences. Grid (entries of the list x state_blocks(), H).
@@ -205,7 +186,8 @@ __global__ void __launch_bounds__(kThreads, 4)
   const int4 sequence = load_global(list + int(blockIdx.x) / blocks);
   if (sequence.y == sequence.z) return;
   compute_states(sequence_of(p.all, sequence.x, sequence.y, sequence.z - sequence.y), between,
-                 HeadOfChunks(between, sequence.x, p.N, sequence.y, sequence.z), int(blockIdx.x) % blocks, blocks);
+                 HeadOfChunks(0, int(blockIdx.y), p.all.H, between.prepared.N, sequence.x, p.N, sequence.y, sequence.z),
+                 int(blockIdx.x) % blocks, blocks);
 }
 
 constexpr int kSliceWidth = 64;  // columns of a slice of pairs
@@ -522,7 +504,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& a
                                                   const HeadOfChunks& head, int n) {
   const int b = head.b, h = head.h, t = n * kChunk;
   const int lane = int(lane_index()), warp = int(threadIdx.x) / 32;
-  const std::int64_t chunk = head.chunk + n, border = head.border + n, size = std::int64_t(a.Dk) * a.Dv;
+  const std::int64_t chunk = head.first + n, border = chunk + head.head, size = std::int64_t(a.Dk) * a.Dv;
   const Tiles<kD> tiles(dynamic_shared<unsigned char>());
   load_tile_async(tiles.v, a.v.row(b, h, t), a.v.stride_l, a.L - t, a.Dv);
   wait_for_previous_kernel();
@@ -642,7 +624,8 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& a
 /// All gradients of a chunk. Grid (N, H, B).
 template <int kD>
 __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArguments a, Between between) {
-  compute_gradients<kD>(a, between, HeadOfChunks(a, between), int(blockIdx.x));
+  compute_gradients<kD>(a, between, HeadOfChunks(int(blockIdx.z), int(blockIdx.y), a.H, between.prepared.N),
+                        int(blockIdx.x));
 }
 
 /// The same of packed sequences. Grid (packed_chunks(), H).
@@ -652,7 +635,8 @@ __global__ void __launch_bounds__(kThreads, 2) packed_gradients_kernel(PackedBf1
   if (chunk.begin == chunk.end) return;
   const int n = chunk.sequence, begin = load_global(p.cu_seqlens + n);
   compute_gradients<kD>(sequence_of(p.all, n, begin, chunk.end - begin), between,
-                        HeadOfChunks(between, n, p.N, begin, chunk.end), (chunk.begin - begin) / kChunk);
+                        HeadOfChunks(0, int(blockIdx.y), p.all.H, between.prepared.N, n, p.N, begin, chunk.end),
+                        (chunk.begin - begin) / kChunk);
 }
 
 /// Starts the last kernel. @param chunks its grid

@@ -48,7 +48,7 @@
 #include "05_deltanet_wy/chunk/one_block_chains.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule.hpp"
-#include "05_deltanet_wy/packed_delta_rule.hpp"
+#include "05_deltanet_wy/delta_rule_packed/dispatch/one_block.hpp"
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::delta_rule {

@@ -14,8 +14,7 @@
 #include <cuda_runtime.h>
 
 #include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
-#include "05_deltanet_wy/packed_delta_rule.hpp"
-#include "common/tile/packed_plan.hpp"
+#include "05_deltanet_wy/delta_rule_packed/dispatch/one_block.hpp"
 #include "common/tile/sequences_alone.cuh"
 
 namespace tutorial::delta_rule {

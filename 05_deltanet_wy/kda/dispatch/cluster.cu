@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     if (segment > 0) first = start;
     part = part_of(all, first, min(begin + length, all.L));
   } else if constexpr (Heads::kArePacked) {
-    first = begin = sequences.first_position(all.B);
-    if (sequences.are_none(all)) return;
+    if (!sequences.begin(all, Shape::kDv)) return;
+    first = begin = sequences.first_position();
   } else if (heads.walked && has_been_walked(heads, b * all.H + h)) {
     return;
   }
@@ -255,7 +255,7 @@ void cluster_behind(const PackedBf16Arguments& p, const int* left) {
         launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes));
     config.grid.z *= unsigned(p.N);
     launch(cluster_kernel<Shape, kNormalize, false, HeadsLeft>, config, a, raw_maps(a), WalkedHeads(), 0,
-           HeadsLeft{p.cu_seqlens, left});
+           HeadsLeft(p.cu_seqlens, left));
   });
 }
 

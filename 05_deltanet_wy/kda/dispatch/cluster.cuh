@@ -22,7 +22,6 @@
 #include "common/device/stmatrix.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
-#include "common/packed_sequences.hpp"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/float_panels.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
@@ -157,24 +156,6 @@ enum PreparingBarrier : unsigned {
   kRowsReady,      ///< P, Q+, K+, K- and the chunk's decays are there; own scores and growths are not needed any more
 };
 inline constexpr unsigned kPreparing = 2 * tile::kWarpgroup;  ///< threads that meet there
-
-/// The heads of packed sequences that another kernel has left. Grid (as that of batch entries; H; B N).
-struct HeadsLeft {
-  static constexpr bool kArePacked = true;
-
-  const std::int32_t* cu_seqlens;  ///< [N + 1]
-  const int* left;                 ///< [N, B, H]: not 0 for such a head
-
-  static __device__ __forceinline__ int batch(int B) { return int(blockIdx.z) % B; }
-  __device__ __forceinline__ int first_position(int B) const { return load_global(cu_seqlens + int(blockIdx.z) / B); }
-  /// Makes `a` the problem of the block's sequence. Returns whether another kernel has walked the head.
-  __device__ __forceinline__ bool are_none(Bf16Arguments& a) const {
-    if (load_global(left + std::int64_t(blockIdx.z) * a.H + blockIdx.y) == 0) return true;
-    const int n = int(blockIdx.z) / a.B, begin = load_global(cu_seqlens + n);
-    a = sequence_of(a, n, begin, load_global(cu_seqlens + n + 1) - begin);
-    return false;
-  }
-};
 
 /// Where a cluster's walk lies in its sequence. Positions in `Bf16Arguments` that are only a part count from `first`
 /// on.

@@ -74,7 +74,6 @@
 #include "common/device/bulk_copy.cuh"
 #include "common/device/device.hpp"
 #include "common/device/early_start.cuh"
-#include "common/device/error.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/mbarrier.cuh"
@@ -84,7 +83,6 @@
 #include "common/device/proxy_fence.cuh"
 #include "common/device/registers.cuh"
 #include "common/device/stmatrix.cuh"
-#include "common/device/stream.hpp"
 #include "common/device/walked_heads.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
@@ -767,9 +765,7 @@ void middle_anchor(const Bf16Arguments& a) {
 
 void middle_anchor_packed(const PackedBf16Arguments& p, const PackedPlan& plan) {
   const Bf16Arguments& a = p.all;
-  const std::size_t count = std::size_t(p.N) * std::size_t(a.B) * std::size_t(a.H);
-  int* left = workspace<int>("kda: heads of sequences that are left", count);
-  check(cudaMemsetAsync(left, 0, count * sizeof(int), current_stream()));
+  int* left = none_left(p);
   const PackedSegments segments{list_segments(p.cu_seqlens, plan), p.cu_seqlens, left, plan.length};
   start_middle_anchor(a, segments, dim3(unsigned(ceil_div(a.Dv, kDv)), unsigned(a.H), unsigned(plan.entries() * a.B)));
   end_part("one kernel");
