@@ -44,9 +44,9 @@ constexpr HarmlessMutants kHarmlessMutants[] = {
     {"gla_layer/2_gpu.cu", R"(first \+= kRanks\) \{\n    __syncthreads)", "relaxed early late",
      "it is for more ranks than one round has, and the layers that are drawn have as many"},
     // 04
-    {"04_fused_chunk/gla/", R"(\}\n    fence_async_proxy\(\);)", "relaxed early late",
+    {"04_fused_chunk/gla", R"(\}\n    fence_async_proxy\(\);)", "relaxed early late",
      "it is for zeros above the diagonal; the fence behind the first chunk's scores comes before the first product"},
-    {"04_fused_chunk/gla/", R"(ring.wait\(prepared_empty\[warp\]\))", "late",
+    {"04_fused_chunk/gla", R"(ring.wait\(prepared_empty\[warp\]\))", "late",
      "the tile is written behind the wait for levels_empty, which comes later"},
     {"6_bounded_start.cu", R"(ring.wait\(full\); lane_index\(\) == 0\) empty)", "relaxed late",
      "these warps read nothing of the chunks of the warm-up; they wait so that no phase passes unseen"},
