@@ -42,8 +42,7 @@ Prepared reserve_prepared(const Bf16Arguments& a) {
 Prepared reserve_prepared(const Bf16Arguments& a, int chunks) {
   const PreparedSizes sizes(a, chunks);
   auto* rows = workspace<__nv_bfloat16>("gla: decayed q and k", std::size_t(2 * sizes.rows));
-  return {chunks, rows, rows + sizes.rows,
-          workspace<float>("gla: decays of sub-chunks", std::size_t(sizes.decays)),
+  return {chunks, rows, rows + sizes.rows, workspace<float>("gla: decays of sub-chunks", std::size_t(sizes.decays)),
           workspace<__nv_bfloat16>("gla: scores in sub-chunks", std::size_t(sizes.scores))};
 }
 
