@@ -34,6 +34,9 @@ BACKWARD = [
 PACKED = [
     ("02_chunkwise/chunkwise", "linear_attention", {"q": Q, "k": Q, "v": V}),
     ("04_fused_chunk/fused_chunk", "simple_gla", {"q": Q, "k": Q, "v": V, "g": ("B", "H", "L")}),
+    ("05_deltanet_wy/deltanet_wy", "delta_rule", {"q": Q, "k": Q, "v": V, "beta": ("B", "H", "L")}),
+    ("05_deltanet_wy/deltanet_wy", "gated_delta_rule", {"q": Q, "k": Q, "v": V, "beta": ("B", "H", "L"), "g": ("B", "H", "L")}),
+    ("05_deltanet_wy/deltanet_wy", "kda", {"q": Q, "k": Q, "v": V, "beta": ("B", "H", "L"), "g": Q}),
 ]
 
 # The words after ./tutorial, and what the message has.

@@ -54,8 +54,9 @@ OPERATORS = {
     ),
     **{
         name: (
-            [f"05_deltanet_wy/{name}.hpp", f"05_deltanet_wy/{name}_backward.hpp"],
-            [(f"{name}::Bf16Arguments", f"{name}::dispatch"), (f"{name}::Bf16BackwardArguments", f"{name}::dispatch_backward")],
+            [f"05_deltanet_wy/{name}.hpp", f"05_deltanet_wy/{name}_backward.hpp", f"05_deltanet_wy/packed_{name}.hpp"],
+            [(f"{name}::Bf16Arguments", f"{name}::dispatch"), (f"{name}::Bf16BackwardArguments", f"{name}::dispatch_backward"),
+             (f"{name}::PackedBf16Arguments", f"{name}::dispatch_packed")],
         )
         for name in ("delta_rule", "gated_delta_rule", "kda")
     },
