@@ -10,6 +10,7 @@
 #include "02_chunkwise/normalized_backward.hpp"
 #include "02_chunkwise/operators.hpp"
 #include "02_chunkwise/packed.hpp"
+#include "02_chunkwise/packed_backward.hpp"
 #include "02_chunkwise/prefix_sum/prefix_sum.hpp"
 #include "common/chapter/chapter.hpp"
 
@@ -221,6 +222,21 @@ Chapter chapter() {
                 .note = dispatch_packed_note,
                 .memory = dispatch_packed_memory,
                 .work = tensor_work});
+    const Operator packed_gradients = backward_definition().packed();
+    chapter.add(packed_gradients)
+        .stage({.name = "chunkwise",
+                .run = packed_gradients.on_each_sequence(on<FloatBackwardArguments>(chunkwise_backward)),
+                .idea = "one sequence after the other, each by itself",
+                .memory = chunkwise_backward_memory,
+                .work = chunkwise_backward_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_packed_backward,
+                .idea = "what a user calls",
+                .unsupported = dispatch_packed_backward_unsupported,
+                .note = dispatch_packed_backward_note,
+                .memory = dispatch_packed_backward_memory});
   }
   return chapter;
 }

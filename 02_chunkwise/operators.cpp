@@ -7,6 +7,7 @@
 #include "02_chunkwise/normalized.hpp"
 #include "02_chunkwise/normalized_backward.hpp"
 #include "02_chunkwise/packed.hpp"
+#include "02_chunkwise/packed_backward.hpp"
 #include "common/chapter/attention.hpp"
 #include "common/chapter/bind_packed.hpp"
 #include "common/feature_map.hpp"
@@ -92,6 +93,7 @@ template struct NormalizedBackwardArguments<__nv_bfloat16>;
 }  // namespace linear_attention
 template struct PackedSequences<linear_attention::FloatArguments>;
 template struct PackedSequences<linear_attention::Bf16Arguments>;
+template struct PackedSequences<linear_attention::Bf16BackwardArguments>;
 namespace linear_attention {
 
 Operator definition() {

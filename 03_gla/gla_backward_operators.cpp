@@ -3,7 +3,9 @@
 #include "03_gla/gla_backward.hpp"
 #include "03_gla/gla_backward/requirements.hpp"
 #include "03_gla/operators.hpp"
+#include "03_gla/packed_backward.hpp"
 #include "common/chapter/attention.hpp"
+#include "common/chapter/bind_packed.hpp"
 
 namespace tutorial::gla {
 namespace {
@@ -119,3 +121,5 @@ Work one_anchor_backward_work(const Sizes& s) {
 }
 
 }  // namespace tutorial::gla
+
+template struct tutorial::PackedSequences<tutorial::gla::Bf16BackwardArguments>;

@@ -10,6 +10,8 @@
 #include "03_gla/gla_layer.hpp"
 #include "03_gla/gla_layer_backward.hpp"
 #include "03_gla/operators.hpp"
+#include "03_gla/packed.hpp"
+#include "03_gla/packed_backward.hpp"
 #include "03_gla/retention.hpp"
 #include "03_gla/retention/requirements.hpp"
 #include "03_gla/retention_backward.hpp"
@@ -158,6 +160,37 @@ Chapter chapter() {
                   .unsupported = subchunk_walks_backward_unsupported,
                   .memory = subchunk_walks_backward_memory,
                   .work = subchunk_walks_backward_work});
+    const Operator packed_gradients = backward_definition().packed();
+    chapter.add(packed_gradients)
+        .stage({.name = "chunkwise",
+                .run = packed_gradients.on_each_sequence(on<FloatBackwardArguments>(chunkwise_backward)),
+                .idea = "one sequence after the other, each by itself",
+                .memory = chunkwise_backward_memory})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_packed_backward,
+                .idea = "what a user calls",
+                .unsupported = dispatch_packed_backward_unsupported,
+                .note = dispatch_packed_backward_note,
+                .memory = dispatch_packed_backward_memory,
+                .work = materialized_backward_work});
+    const Operator packed_sequences = packed_definition();
+    chapter.add(packed_sequences)
+        .stage({.name = "chunkwise",
+                .run = packed_sequences.on_each_sequence(on<FloatArguments>(chunkwise)),
+                .idea = "one sequence after the other, each by itself",
+                .memory = chunkwise_memory,
+                .work = chunkwise_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_packed,
+                .idea = "what a user calls: chapter 02's list of segments, each with its decays",
+                .unsupported = dispatch_packed_unsupported,
+                .note = dispatch_packed_note,
+                .memory = dispatch_packed_memory,
+                .work = subchunk_walk_work});
   }
   {
     using namespace retention;

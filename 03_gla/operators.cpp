@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "03_gla/gla.hpp"
+#include "03_gla/packed.hpp"
 #include "03_gla/retention.hpp"
 #include "03_gla/retention_backward.hpp"
 #include "common/chapter/attention.hpp"
+#include "common/chapter/bind_packed.hpp"
 
 namespace tutorial {
 namespace {
@@ -69,6 +71,14 @@ Arguments<T> Arguments<T>::bind(const Call& call) {
 }
 template struct Arguments<float>;
 template struct Arguments<__nv_bfloat16>;
+
+}  // namespace gla
+template struct PackedSequences<gla::Bf16Arguments>;
+namespace gla {
+
+Operator packed_definition() {
+  return definition().packed();
+}
 
 Operator definition() {
   Operator definition("gla", "S_t = diag(exp(g_t)) S_{t-1} + k_t^T v_t, o_t = scale q_t S_t");

@@ -9,6 +9,8 @@ namespace tutorial::gla {
 
 /// Its operations are those of chunk_gpu, in chunks of 64.
 Operator definition();
+/// The operator on packed sequences, for --lengths.
+Operator packed_definition();
 
 // The operations of the other stages.
 Work recurrent_work(const Sizes&);  ///< and of recurrent_gpu

@@ -6,6 +6,8 @@
 #include "04_fused_chunk/fused_gla.hpp"
 #include "04_fused_chunk/gla/dispatch/chapter_03.hpp"
 #include "04_fused_chunk/operators.hpp"
+#include "04_fused_chunk/packed_backward.hpp"
+#include "04_fused_chunk/packed_gla.hpp"
 #include "04_fused_chunk/packed_simple_gla.hpp"
 #include "04_fused_chunk/simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/bounded_start.hpp"
@@ -94,6 +96,22 @@ Chapter chapter() {
                   .memory = chapter_03_memory,
                   .bytes_moved = chapter_03_bytes_moved,
                   .work = gla::subchunk_walk_work});
+    const Operator packed_sequences = gla::packed_definition();
+    chapter.add(packed_sequences)
+        .stage({.name = "recurrent",
+                .dtype = Dtype::fp64,
+                .run = packed_sequences.on_each_sequence(on<gla::FloatArguments>(gla::recurrent)),
+                .idea = "one sequence after the other, each by itself",
+                .work = gla::recurrent_work})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_packed,
+                .idea = "what a user calls: the kernels of segments on chapter 02's list of segments, or chapter 03",
+                .unsupported = dispatch_packed_unsupported,
+                .note = dispatch_packed_note,
+                .memory = dispatch_packed_memory,
+                .work = gla::subchunk_walk_work});
   }
   {
     using namespace simple_gla;
@@ -233,6 +251,23 @@ Chapter chapter() {
                 .unsupported = dispatch_packed_unsupported,
                 .note = dispatch_packed_note,
                 .memory = dispatch_packed_memory});
+    const Operator packed_gradients = backward_definition().packed();
+    chapter.add(packed_gradients)
+        .stage({.name = "chunkwise",
+                .run = packed_gradients.on_each_sequence(on<FloatBackwardArguments>(chunkwise_backward)),
+                .idea = "one sequence after the other, each by itself",
+                .memory = chunkwise_backward_memory,
+                .work = chunkwise_backward_work,
+                .tolerance = fp32_backward_tolerance})
+        .stage({.name = "dispatch",
+                .processor = Processor::gpu,
+                .dtype = Dtype::bf16,
+                .run = dispatch_packed_backward,
+                .idea = "what a user calls",
+                .unsupported = dispatch_packed_backward_unsupported,
+                .note = dispatch_packed_backward_note,
+                .memory = dispatch_packed_backward_memory,
+                .tolerance = bf16_backward_tolerance});
   }
   return chapter;
 }

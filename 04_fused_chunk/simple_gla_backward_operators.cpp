@@ -2,10 +2,12 @@
 #include <cmath>
 
 #include "04_fused_chunk/operators.hpp"
+#include "04_fused_chunk/packed_backward.hpp"
 #include "04_fused_chunk/simple_gla_backward.hpp"
 #include "04_fused_chunk/simple_gla_backward/requirements.hpp"
 #include "04_fused_chunk/simple_gla_backward/segment_plan.hpp"
 #include "common/chapter/attention.hpp"
+#include "common/chapter/bind_packed.hpp"
 
 namespace tutorial::simple_gla {
 namespace {
@@ -100,3 +102,5 @@ double walks_backward_tolerance(const Sizes& s) {
 }
 
 }  // namespace tutorial::simple_gla
+
+template struct tutorial::PackedSequences<tutorial::simple_gla::Bf16BackwardArguments>;

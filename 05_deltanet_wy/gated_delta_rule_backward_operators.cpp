@@ -3,7 +3,9 @@
 #include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"
+#include "05_deltanet_wy/packed_backward.hpp"
 #include "common/chapter/attention.hpp"
+#include "common/chapter/bind_packed.hpp"
 
 namespace tutorial::gated_delta_rule {
 namespace {
@@ -44,3 +46,5 @@ Work chunkwise_backward_work(const Sizes& s) {
 }
 
 }  // namespace tutorial::gated_delta_rule
+
+template struct tutorial::PackedSequences<tutorial::gated_delta_rule::Bf16BackwardArguments>;

@@ -4,6 +4,7 @@
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"
+#include "05_deltanet_wy/packed_backward.hpp"
 #include "05_deltanet_wy/packed_kda.hpp"
 #include "common/chapter/attention.hpp"
 #include "common/chapter/bind_packed.hpp"
@@ -161,3 +162,5 @@ Work chunkwise_backward_work(const Sizes& s) {
 }
 
 }  // namespace tutorial::kda
+
+template struct tutorial::PackedSequences<tutorial::kda::Bf16BackwardArguments>;

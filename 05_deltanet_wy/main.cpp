@@ -14,6 +14,7 @@
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/operators.hpp"
+#include "05_deltanet_wy/packed_backward.hpp"
 #include "05_deltanet_wy/packed_delta_rule.hpp"
 #include "05_deltanet_wy/packed_gated_delta_rule.hpp"
 #include "05_deltanet_wy/packed_kda.hpp"
@@ -542,6 +543,45 @@ void add_packed_forms(Chapter& chapter) {
   }
 }
 
+void add_packed_gradients(Chapter& chapter) {
+  for (const Operator& forward : {delta_rule::definition(), delta_rule::normalized_definition()}) {
+    using namespace delta_rule;
+    add_packed(chapter, backward_definition(forward),
+               {.name = "chunkwise",
+                .run = on<FloatBackwardArguments>(chunkwise_backward),
+                .memory = chunkwise_backward_memory,
+                .work = chunkwise_backward_work},
+               {.run = dispatch_packed_backward,
+                .unsupported = dispatch_packed_backward_unsupported,
+                .note = dispatch_packed_backward_note,
+                .memory = dispatch_packed_backward_memory});
+  }
+  for (const Operator& forward : {gated_delta_rule::definition(), gated_delta_rule::normalized_definition()}) {
+    using namespace gated_delta_rule;
+    add_packed(chapter, backward_definition(forward),
+               {.name = "chunkwise",
+                .run = on<FloatBackwardArguments>(chunkwise_backward),
+                .memory = chunkwise_backward_memory,
+                .work = chunkwise_backward_work},
+               {.run = dispatch_packed_backward,
+                .unsupported = dispatch_packed_backward_unsupported,
+                .note = dispatch_packed_backward_note,
+                .memory = dispatch_packed_backward_memory});
+  }
+  for (const Operator& forward : {kda::definition(), kda::normalized_definition()}) {
+    using namespace kda;
+    add_packed(chapter, backward_definition(forward),
+               {.name = "chunkwise",
+                .run = on<FloatBackwardArguments>(chunkwise_backward),
+                .memory = chunkwise_backward_memory,
+                .work = chunkwise_backward_work},
+               {.run = dispatch_packed_backward,
+                .unsupported = dispatch_packed_backward_unsupported,
+                .note = dispatch_packed_backward_note,
+                .memory = dispatch_packed_backward_memory});
+  }
+}
+
 }  // namespace
 
 Chapter chapter() {
@@ -567,6 +607,7 @@ Chapter chapter() {
   add_kda_backward_stages(chapter.add(kda::backward_definition(kda::definition())));
   add_kda_backward_stages(chapter.add(kda::backward_definition(kda::normalized_definition())));
   add_packed_forms(chapter);
+  add_packed_gradients(chapter);
   // Models with these gates have fewer heads of queries and keys than of values.
   for (const Operator& definition : std::deque(chapter.operators())) {
     if (definition.name() != "delta_rule") chapter.add(definition.grouped());

@@ -9,9 +9,9 @@
 
 namespace tutorial {
 
-/// The arguments of an operator on N packed sequences: sequence n has the positions from cu_seqlens[n] to
-/// cu_seqlens[n + 1]. An empty sequence hands its initial state on.
-/// @tparam Arguments of the operator
+/// The arguments of an operator on N packed sequences, or of its gradients: sequence n has the positions from
+/// cu_seqlens[n] to cu_seqlens[n + 1]. An empty sequence hands its initial state on, and the gradient of its final state.
+/// @tparam Arguments of the operator, or of its gradients
 template <class Arguments>
 struct PackedSequences {
   /// L is the sum of the lengths, and B is 1, or the number of groups of heads that share their keys. States are
@@ -28,13 +28,23 @@ struct PackedSequences {
 template <class Arguments>
 TUTORIAL_HOST_DEVICE Arguments sequence_of(Arguments a, int n, int begin, int length) {
   a.L = length;
-  const auto advance = [&](auto& view) { view.data += begin * view.stride_l; };
-  advance(a.q), advance(a.k), advance(a.v), advance(a.o);
-  if constexpr (requires { a.g; }) advance(a.g);
-  if constexpr (requires { a.beta; }) advance(a.beta);
-  const std::int64_t entry = std::int64_t(n) * a.B;  // of the states
-  if (a.initial_state.data) a.initial_state.data += entry * a.initial_state.stride_b;
-  if (a.final_state.data) a.final_state.data += entry * a.final_state.stride_b;
+  const auto to_position = [=](auto&... views) { ((views.data += begin * views.stride_l), ...); };
+  const auto to_entry = [entry = std::int64_t(n) * a.B](auto&... views) {
+    ((views.data = views.data ? views.data + entry * views.stride_b : nullptr), ...);
+  };
+  to_position(a.q, a.k, a.v);
+  to_entry(a.initial_state);
+  if constexpr (requires { a.g; }) to_position(a.g);
+  if constexpr (requires { a.beta; }) to_position(a.beta);
+  if constexpr (requires { a.d_o; }) {
+    to_position(a.d_o, a.dq, a.dk, a.dv);
+    to_entry(a.dfinal_state, a.dinitial_state);
+    if constexpr (requires { a.dg; }) to_position(a.dg);
+    if constexpr (requires { a.dbeta; }) to_position(a.dbeta);
+  } else {
+    to_position(a.o);
+    to_entry(a.final_state);
+  }
   return a;
 }
 

@@ -161,7 +161,7 @@ void packed_walk(const PackedBf16Arguments& p, PackedPlan plan) {
       launch(segment_states_kernel<Shape>,
              {packed_grid<Shape>(extents, plan.states), kThreads, kPipelineDepthForStates * StateTiles<Shape>::kBytes},
              a, plan, states);
-      carry_sequences(a.initial_state, plan, extents, nullptr, states);
+      carry_sequences(a.initial_state, plan, extents, NoDecay(), states);
       plan.starts = states;
     }
     launch(walk_kernel<Shape>, {packed_grid<Shape>(extents, plan.entries()), kThreads, kSharedBytes<Shape>}, a, plan);

@@ -1,7 +1,9 @@
 /// @file
 /// The operator's gradients, `--backward`.
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "02_chunkwise/linear_attention_backward/dispatch/walks.hpp"
 #include "02_chunkwise/test/stages.hpp"
@@ -60,6 +62,52 @@ Doubles forward(const Doubles& inputs, const Problem& problem) {
 TEST(BackwardTest, TheReferenceIsTheGradient) {
   const Problem problem = with_final_state(problem_of(2, 2, 13, 5, 3));
   expect_gradients(backward_operator(), problem, [&](const Doubles& inputs) { return forward(inputs, problem); });
+}
+
+/// The same of packed sequences, each by itself.
+Doubles forward_of_sequences(const Doubles& inputs, const std::vector<std::int64_t>& lengths, const Problem& packed) {
+  const std::int64_t H = packed.sizes.at("H"), L = packed.sizes.at("L"), Dk = packed.sizes.at("Dk"),
+                     Dv = packed.sizes.at("Dv");
+  Doubles outputs{{"o", std::vector<double>(std::size_t(H * L * Dv))}, {"final_state", {}}};
+  std::int64_t begin = 0;
+  for (std::size_t n = 0; n < lengths.size(); begin += lengths[n++]) {
+    Doubles part;
+    // Calls f(row of the part, row of all), for rows of D elements.
+    const auto for_each_row = [&](auto f) {
+      for (std::int64_t h = 0; h < H; ++h) {
+        for (std::int64_t t = 0; t < lengths[n]; ++t) f(h * lengths[n] + t, h * L + begin + t);
+      }
+    };
+    for (const auto& [name, D] : {std::pair("q", Dk), {"k", Dk}, {"v", Dv}}) {
+      part[name].resize(std::size_t(H * lengths[n] * D));
+      for_each_row([&, D = D, name = name](std::int64_t to, std::int64_t from) {
+        std::copy_n(inputs.at(name).begin() + from * D, D, part.at(name).begin() + to * D);
+      });
+    }
+    const auto state = inputs.at("initial_state").begin() + std::int64_t(n) * H * Dk * Dv;
+    part["initial_state"].assign(state, state + H * Dk * Dv);
+    Problem alone;
+    alone.scale = packed.scale, alone.sizes = packed.sizes;
+    alone.sizes["L"] = lengths[n];
+    const Doubles own = forward(part, alone);
+    for_each_row([&](std::int64_t from, std::int64_t to) {
+      std::copy_n(own.at("o").begin() + from * Dv, Dv, outputs.at("o").begin() + to * Dv);
+    });
+    const auto& end = own.at("final_state");
+    outputs.at("final_state").insert(outputs.at("final_state").end(), end.begin(), end.end());
+  }
+  return outputs;
+}
+
+TEST(BackwardTest, TheReferenceOfPackedSequencesIsTheGradient) {
+  const std::vector<std::int64_t> lengths{4, 0, 6, 1};
+  const Operator& packed = find_operator("linear_attention", "backward+lengths");
+  Problem problem = make_problem(packed, {.sizes = {{"H", 2}, {"Dk", 5}, {"Dv", 3}}, .seed = 8, .lengths = lengths});
+  Tensor gradient(Dtype::fp32, problem.inputs.at("initial_state").shape());
+  normal()(Random(problem.seed, "dfinal_state"), problem.sizes, gradient);
+  problem.inputs.insert_or_assign("dfinal_state", std::move(gradient));
+  expect_gradients(packed, problem,
+                   [&](const Doubles& inputs) { return forward_of_sequences(inputs, lengths, problem); });
 }
 
 TEST(BackwardTest, Small) {

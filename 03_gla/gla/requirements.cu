@@ -3,6 +3,7 @@
 
 #include <climits>
 
+#include "03_gla/gla/dispatch/prepared_chunks.hpp"
 #include "03_gla/gla/launch_plan.hpp"
 #include "03_gla/gla/prepare.hpp"
 #include "03_gla/gla/requirements.hpp"
@@ -22,10 +23,9 @@ constexpr std::int64_t kFloat = sizeof(float), kBf16 = sizeof(__nv_bfloat16);
 
 /// Elements of what prepare() leaves, each tensor a multiple of 256 bytes.
 struct PreparedSizes {
-  int chunks;  ///< of a sequence
   std::int64_t rows, decays, scores;
 
-  explicit PreparedSizes(const Bf16Arguments& a) : chunks(ceil_div(a.L, tile::kChunk)) {
+  PreparedSizes(const Bf16Arguments& a, int chunks) {
     const std::int64_t sub_chunks = std::int64_t(a.B) * a.H * chunks * tile::kSubChunks;
     rows = sub_chunks * tile::kSubChunk * a.Dk;
     decays = sub_chunks * a.Dk;
@@ -36,15 +36,23 @@ struct PreparedSizes {
 }  // namespace
 
 Prepared reserve_prepared(const Bf16Arguments& a) {
-  const PreparedSizes sizes(a);
+  return reserve_prepared(a, ceil_div(a.L, tile::kChunk));
+}
+
+Prepared reserve_prepared(const Bf16Arguments& a, int chunks) {
+  const PreparedSizes sizes(a, chunks);
   auto* rows = workspace<__nv_bfloat16>("gla: decayed q and k", std::size_t(2 * sizes.rows));
-  return {sizes.chunks, rows, rows + sizes.rows,
+  return {chunks, rows, rows + sizes.rows,
           workspace<float>("gla: decays of sub-chunks", std::size_t(sizes.decays)),
           workspace<__nv_bfloat16>("gla: scores in sub-chunks", std::size_t(sizes.scores))};
 }
 
 std::int64_t prepared_memory(const Bf16Arguments& a) {
-  const PreparedSizes sizes(a);
+  return prepared_memory(a, ceil_div(a.L, tile::kChunk));
+}
+
+std::int64_t prepared_memory(const Bf16Arguments& a, int chunks) {
+  const PreparedSizes sizes(a, chunks);
   return kBf16 * (2 * sizes.rows + sizes.scores) + kFloat * sizes.decays;
 }
 

@@ -124,23 +124,15 @@ __device__ __forceinline__ void decay_keys(const SixteenRows<kKeyColumns>& to, C
   }
 }
 
-/// H_m and D_m of every segment but the last. All chunks of these segments are whole. Grid (tiles of Dv of these
-/// segments, H, B).
-/// @tparam Begin Begin::of(a, part, length) is the first position of the segment that counts, a chunk's. If it is not the
-/// segment's first, D_m is 0. void: all positions count
-/// @param states [B, H, segments - 1, Dk, Dv]
-/// @param decays [B, H, segments - 1, 4, Dk]: D_m in four factors, one from each warp that decays
-template <class Shape, class Begin>
-__global__ void __launch_bounds__(kStateBlock<Shape>, 1)
-    segment_states_kernel(Bf16Arguments a, const __grid_constant__ StateMaps maps, LaunchPlan plan, float* states,
-                          float* decays) {
-  let_next_kernel_start();
+/// H_m and D_m of a segment. All of its chunks are whole.
+/// @param begin the first position that counts, a chunk's. If it is not the segment's first, D_m is 0
+/// @param segment its number among those of `states` [.., Dk, Dv] and `decays` [.., 4, Dk], D_m in four factors, one from
+/// each warp that decays
+template <class Shape, class Part>
+__device__ __forceinline__ void compute_segment_state(const Bf16Arguments& a, const StateMaps& maps, const Part& part,
+                                                      int begin, std::int64_t segment, float* states, float* decays) {
   constexpr int kWalkers = fused_gla::kWalkers<Shape>, kDecayers = fused_gla::kDecayers<Shape>;
-  const BlockPart<Shape> part(extents_of(a), plan.length);
   const int b = part.b, h = part.h, end = part.end, first_column = part.first_column;
-  int begin = part.begin;
-  if constexpr (!std::is_void_v<Begin>) begin = Begin::of(a, part, plan.length);
-  const std::int64_t segment = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
   __shared__ Barrier raw_full[kDecayers * kSubChunks * kKeyDepth], slot_full[kKeySlots], slot_empty[kKeySlots];
   __shared__ Barrier full[kValueDepth], empty[kValueDepth];
   __shared__ float2 products[2][kDecayers][kSubChunks][32];  // of a sub-chunk's gates
@@ -177,14 +169,13 @@ __global__ void __launch_bounds__(kStateBlock<Shape>, 1)
 #pragma unroll 1
     for (int t = begin + warp * kSubChunk; t < end; t += kChunk) {
       const int raw = first_raw + raw_ring.stage();
-      Columns gates[kSubChunk], product, decay;
+      Columns gates[kSubChunk], product, decay = {1, 1};
       raw_ring.wait(raw_barriers);
       load_gates(gates, product, memory, raw);
       // Two sets take turns: the set of two chunks before has been read when the barrier of the last chunk has opened.
       auto& products_of = products[raw_ring.stage()][part_of_keys];
       products_of[warp][lane] = make_float2(product[0], product[1]);
       wait_at_named_barrier(1 + part_of_keys, kWarpgroup);
-      decay[0] = decay[1] = 1;
       for (int r = warp + 1; r < kSubChunks; ++r)
         decay[0] *= products_of[r][lane].x, decay[1] *= products_of[r][lane].y;
       ring.wait(slot_empty);
@@ -198,16 +189,12 @@ __global__ void __launch_bounds__(kStateBlock<Shape>, 1)
       raw_ring.advance();
       ring.advance();
     }
-    if (first_column == 0) {
-      for (int e = 0; e < kKeyColumns / 32 && first_d + e < a.Dk; ++e) {
-        store_global(decays + (segment * kSubChunks + warp) * a.Dk + first_d + e, begin > part.begin ? 0 : all[e]);
-      }
+    for (int e = 0; first_column == 0 && e < kKeyColumns / 32 && first_d + e < a.Dk; ++e) {
+      store_global(decays + (segment * kSubChunks + warp) * a.Dk + first_d + e, begin > part.begin ? 0 : all[e]);
     }
   } else if (group < kDecayers + kWalkers) {
     const int walker = uniform(group - kDecayers), offset = walker * kWarpgroupColumns;
-    WarpgroupState<Shape::kDk> S;
-#pragma unroll
-    for (float& x : S) x = 0;
+    WarpgroupState<Shape::kDk> S = {};
     auto ring = Ring<kValueDepth>::consumer();
     auto slot_ring = Ring<kKeySlots>::consumer();
     for (int t = begin; t < end; t += kChunk) {
@@ -238,6 +225,21 @@ __global__ void __launch_bounds__(kStateBlock<Shape>, 1)
       ring.advance();
     }
   }
+}
+
+/// H_m and D_m of every segment but the last. Grid (tiles of Dv of these segments, H, B).
+/// @tparam Begin Begin::of(a, part, length) is the first position of the segment that counts; void: all positions do
+/// @param states [B, H, segments - 1, Dk, Dv] @param decays [B, H, segments - 1, 4, Dk]
+template <class Shape, class Begin>
+__global__ void __launch_bounds__(kStateBlock<Shape>, 1)
+    segment_states_kernel(Bf16Arguments a, const __grid_constant__ StateMaps maps, LaunchPlan plan, float* states,
+                          float* decays) {
+  let_next_kernel_start();
+  const BlockPart<Shape> part(extents_of(a), plan.length);
+  int begin = part.begin;
+  if constexpr (!std::is_void_v<Begin>) begin = Begin::of(a, part, plan.length);
+  const std::int64_t segment = std::int64_t(part.head) * (plan.segments - 1) + part.segment;
+  compute_segment_state<Shape>(a, maps, part, begin, segment, states, decays);
 }
 
 /// The states that all segments but the first start from.

@@ -24,6 +24,28 @@ namespace {
 
 using namespace tile;
 
+/// Adds up what a segment adds to S or S'. Returns its decay.
+/// @param g,part,columns of the walk, see the kernels @param begin,N the segment's first position and its chunks
+template <class Shape, class Part>
+__device__ __forceinline__ float add_up_segment(typename Shape::State& S, const Bf16Arguments& a, bool is_reversed,
+                                                const Part& part, int begin, int N) {
+  float decay = 1;
+  for (int i = 0; i < N; ++i) {
+    const int t = begin + (is_reversed ? N - 1 - i : i) * kChunk;
+    auto* memory = dynamic_shared<__nv_bfloat16>() + i % 2 * (StateTiles<Shape>::kElements + 2 * kChunk);
+    const StateTiles<Shape> tiles(memory);  // two sets: a warp may load the next while another computes on this one
+    const SharedSums sums{reinterpret_cast<float*>(memory + StateTiles<Shape>::kElements)};
+    load_tile(tiles.K, a.k.row(part.b, part.h, t), a.k.stride_l, a.L - t, a.Dk);
+    load_tile(tiles.V, a.v.row(part.b, part.h, t) + part.first_column, a.v.stride_l, a.L - t, part.columns);
+    if (threadIdx.x < 32) sums.store(ChunkSums(load_g(a, part.b, part.h, t, a.L)));
+    __syncthreads();
+    const DirectedDecays directed(sums, is_reversed, a.L - 1 - t);
+    update_state<Shape>(S, tiles.K, tiles.V, directed);
+    decay *= directed.whole;
+  }
+  return decay;
+}
+
 /// What a segment adds to S or S', for all segments but the last of the walk. Grid (tiles of Dv of these segments, H,
 /// B).
 /// @param g k and v in the places of q and do for S, dv for S'
@@ -34,25 +56,12 @@ __global__ void __launch_bounds__(kThreads)
   const Bf16Arguments& a = g.a;
   const BlockPart<Shape> part(extents_of(a), plan.length, int(blockIdx.x));
   const int segment = part.segment + (g.is_reversed ? 1 : 0), begin = segment * plan.length;
-  const int N = (min(plan.length, a.L - begin) - 1) / kChunk + 1, columns = part.columns;
+  const int N = (min(plan.length, a.L - begin) - 1) / kChunk + 1;
   typename Shape::State S = {};
-  float decay = 1;
-  for (int i = 0; i < N; ++i) {
-    const int t = begin + (g.is_reversed ? N - 1 - i : i) * kChunk;
-    auto* memory = dynamic_shared<__nv_bfloat16>() + i % 2 * (StateTiles<Shape>::kElements + 2 * kChunk);
-    const StateTiles<Shape> tiles(memory);  // two sets: a warp may load the next while another computes on this one
-    const SharedSums sums{reinterpret_cast<float*>(memory + StateTiles<Shape>::kElements)};
-    load_tile(tiles.K, a.k.row(part.b, part.h, t), a.k.stride_l, a.L - t, a.Dk);
-    load_tile(tiles.V, a.v.row(part.b, part.h, t) + part.first_column, a.v.stride_l, a.L - t, columns);
-    if (threadIdx.x < 32) sums.store(ChunkSums(load_g(a, part.b, part.h, t, a.L)));
-    __syncthreads();
-    const DirectedDecays directed(sums, g.is_reversed, a.L - 1 - t);
-    update_state<Shape>(S, tiles.K, tiles.V, directed);
-    decay *= directed.whole;
-  }
+  const float decay = add_up_segment<Shape>(S, a, g.is_reversed, part, begin, N);
   const int order = g.is_reversed ? plan.segments - 1 - segment : segment;
   const std::int64_t place = std::int64_t(part.head) * (plan.segments - 1) + order;
-  store_state<Shape>(states + place * a.Dk * a.Dv + part.first_column, S, a.Dv, a.Dk, columns);
+  store_state<Shape>(states + place * a.Dk * a.Dv + part.first_column, S, a.Dv, a.Dk, part.columns);
   if (threadIdx.x == 0 && part.first_column == 0) store_global(decays + place, decay);
 }
 
@@ -74,39 +83,58 @@ __device__ __forceinline__ void multiply_states(const float* S, const float* dS,
 
 constexpr int kGateWarps = kLongest / kChunk;  // of a block that computes dg: one for each chunk of a segment
 
-/// dg of a segment. Each warp adds up a chunk, and then the sums of the chunks behind its own. Grid (segments, H, B).
+/// Where dg of the position behind a segment comes from: <S, dS> of the states at its end, or if it is the last one the
+/// parts of <S_L, dfinal_state>. Null: not from there.
+struct GateGradientStart {
+  const float *S, *dS;
+  const float* end_parts;
+  int count;  ///< of end_parts
+};
+
+/// dg of a segment. Each warp adds up a chunk, and then the sums of the chunks behind its own.
+/// @param begin,end of the segment
+__device__ __forceinline__ void compute_gate_gradient(const Bf16BackwardArguments& a, const RowProducts& products,
+                                                      int b, int h, int begin, int end,
+                                                      const GateGradientStart& start) {
+  __shared__ float parts[kGateWarps], chunks[kGateWarps];
+  const int warp = warp_index(), count = (end - begin - 1) / kChunk + 1;
+  const SumsFromEnd sums(a, products, b, h, begin + min(warp, count - 1) * kChunk);
+  const float whole = sums.whole();
+  if (lane_index() == 0) chunks[warp] = whole;
+  if (start.S) multiply_states<32 * kGateWarps>(start.S, start.dS, a.Dk * a.Dv, parts);
+  __syncthreads();
+  if (warp >= count) return;
+  float dg = 0;
+  if (start.S) {
+    dg = a.scale * warp_sum(parts[lane_index()]);
+  } else if (start.end_parts) {
+    for (int i = 0; i < start.count; ++i) dg += load_global(start.end_parts + i);
+  }
+  for (int chunk = count - 1; chunk > warp; --chunk) dg += chunks[chunk];
+  sums.store(a, b, h, dg);
+}
+static_assert(kGateWarps == 32);  // a lane for each part of a product of states
+
+/// dg of all segments. Grid (segments, H, B).
 /// @param S,dS the carried states, those of dS / scale in the order of its walk
 /// @param end_products as above
 /// @param words of zeros that the walks have changed, `word_count` of them: zeros again for the next call
 __global__ void __launch_bounds__(32 * kGateWarps)
     gate_gradient_kernel(Bf16BackwardArguments a, LaunchPlan plan, const float* S, const float* dS,
                          RowProducts products, const float* end_products, unsigned* words, std::int64_t word_count) {
-  __shared__ float parts[kGateWarps], chunks[kGateWarps];
   const int b = int(blockIdx.z), h = int(blockIdx.y), segment = int(blockIdx.x), size = a.Dk * a.Dv;
   const std::int64_t head = std::int64_t(b) * a.H + h, borders = plan.segments - 1, end_parts = products.tiles * kWarps;
   const std::int64_t word = (head * plan.segments + segment) * 32 * kGateWarps + threadIdx.x;
   if (word < word_count) store_global(words + word, 0u);
-  const int warp = warp_index(), begin = segment * plan.length;
-  const int count = (min(plan.length, a.L - begin) - 1) / kChunk + 1;
-  const SumsFromEnd sums(a, products, b, h, begin + min(warp, count - 1) * kChunk);
-  const float whole = sums.whole();
-  if (lane_index() == 0) chunks[warp] = whole;
+  const int begin = segment * plan.length;
+  GateGradientStart start{};
   if (segment < borders) {
-    multiply_states<32 * kGateWarps>(S + (head * borders + segment) * size,
-                                     dS + (head * borders + borders - 1 - segment) * size, size, parts);
-  }
-  __syncthreads();
-  if (warp >= count) return;
-  float dg = 0;
-  if (segment < borders) {
-    dg = a.scale * warp_sum(parts[lane_index()]);
+    start.S = S + (head * borders + segment) * size, start.dS = dS + (head * borders + borders - 1 - segment) * size;
   } else if (a.dfinal_state.data) {
-    for (int i = 0; i < end_parts; ++i) dg += load_global(end_products + head * end_parts + i);
+    start.end_parts = end_products + head * end_parts, start.count = int(end_parts);
   }
-  for (int chunk = count - 1; chunk > warp; --chunk) dg += chunks[chunk];
-  sums.store(a, b, h, dg);
+  compute_gate_gradient(a, products, b, h, begin, begin + min(plan.length, a.L - begin), start);
 }
-static_assert(kGateWarps == 32);  // a lane for each part of a product of states
 
 /// A problem in segments, on the host.
 struct Segments {

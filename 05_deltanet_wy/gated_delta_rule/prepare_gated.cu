@@ -19,15 +19,26 @@ static __device__ __forceinline__ void store_T(const Prepared& out, const ForGra
   }
 }
 
-Prepared prepare(const Bf16Arguments& a, const ForGradients& also) {
-  const int N = ceil_div(a.L, kChunk);
+static Prepared reserve(const Bf16Arguments& a, int N) {
   const std::int64_t units = std::int64_t(a.B) * a.H * N * kBlockUnits;
   auto* blocks = workspace<uint4>("gated_delta_rule: T and P", std::size_t(3 * units));
-  return filled(a, Prepared{N, blocks, blocks + 2 * units, reserve_decays(a)}, also);
+  return {N, blocks, blocks + 2 * units, reserve_decays(a, N)};
+}
+
+Prepared prepare(const Bf16Arguments& a, const ForGradients& also) {
+  return filled(a, a, reserve(a, ceil_div(a.L, kChunk)), also);
+}
+
+Prepared prepare(const PackedSequences<Bf16Arguments>& p, const ForGradients& also) {
+  return filled(p, p.all, reserve(p.all, packed_chunks(extents_of(p.all), p.N)), also);
 }
 
 std::int64_t prepared_memory(const Bf16Arguments& a) {
-  return std::int64_t(a.B) * a.H * ceil_div(a.L, kChunk) * (3 * kBlockUnits * sizeof(uint4) + kDecays * sizeof(float));
+  return prepared_memory(a, ceil_div(a.L, kChunk));
+}
+
+std::int64_t prepared_memory(const Bf16Arguments& a, int N) {
+  return std::int64_t(a.B) * a.H * N * (3 * kBlockUnits * sizeof(uint4) + kDecays * sizeof(float));
 }
 
 }  // namespace tutorial::gated_delta_rule

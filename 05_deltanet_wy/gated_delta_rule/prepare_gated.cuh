@@ -40,9 +40,11 @@
 #include "common/device/walked_heads.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
+#include "common/packed_sequences.hpp"
 #include "common/tile/base2.cuh"
 #include "common/tile/chunk_shape.cuh"
 #include "common/tile/load_tile.cuh"
+#include "common/tile/packed_chunks.cuh"
 #include "common/tile/warm_up.cuh"
 
 namespace tutorial::gated_delta_rule {
@@ -50,16 +52,14 @@ namespace tutorial::gated_delta_rule {
 using namespace delta_rule;  // a chunk's blocks, and its inverse
 using namespace tile;
 
-/// Grid (N, H, B).
+/// Prepares a chunk.
 /// @tparam Out Prepared or PreparedTiles: store_scores() and store_T() say how each stores the scores of a chunk, and T
+/// @param t its first position @param chunk its number, among those of all heads
 template <int kDk, class Out>
-__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
-    prepare_kernel(Bf16Arguments a, Out out, ForGradients also) {
-  let_next_kernel_start();
+__device__ __forceinline__ void prepare_chunk(const Bf16Arguments& a, const Out& out, const ForGradients& also, int b,
+                                              int h, int t, std::int64_t chunk) {
   __shared__ float beta[kChunk], factors[kChunk], sums[kChunk], squares[kChunk];
-  const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
-  if (has_been_walked(a.heads, b * a.H + h)) return;
-  const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
+  const int rows = a.L - t;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
   const int i = int(threadIdx.x), warp = __shfl_sync(kAllLanes, i / 32, 0);
   const SwizzledTile<kDk> Q{dynamic_shared<__nv_bfloat16>()}, K{Q.data + kChunk * kDk};
@@ -111,18 +111,41 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   store_T(out, also, chunk, X, warp);
 }
 
-/// Decays of all chunks, in a workspace.
-inline float* reserve_decays(const Bf16Arguments& a) {
-  return workspace<float>("gated_delta_rule: decays", std::size_t(a.B) * a.H * ceil_div(a.L, kChunk) * kDecays);
+/// Grid (N, H, B).
+template <int kDk, class Out>
+__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
+    prepare_kernel(Bf16Arguments a, Out out, ForGradients also) {
+  let_next_kernel_start();
+  const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x);
+  if (has_been_walked(a.heads, b * a.H + h)) return;
+  prepare_chunk<kDk>(a, out, also, b, h, n * kChunk, (std::int64_t(b) * a.H + h) * out.N + n);
+}
+
+/// The same of packed sequences. Grid (packed_chunks(), H, B).
+template <int kDk, class Out>
+__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
+    prepare_kernel(PackedSequences<Bf16Arguments> p, Out out, ForGradients also) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y), number = int(blockIdx.x);
+  const PackedChunk chunk(p.cu_seqlens, p.N, number);
+  if (chunk.begin == chunk.end) return;
+  p.all.L = chunk.end;
+  prepare_chunk<kDk>(p.all, out, also, b, h, chunk.begin, (std::int64_t(b) * p.all.H + h) * out.N + number);
+}
+
+/// Decays of all chunks, in a workspace. @param N chunks of a head
+inline float* reserve_decays(const Bf16Arguments& a, int N) {
+  return workspace<float>("gated_delta_rule: decays", std::size_t(a.B) * a.H * N * kDecays);
 }
 
 /// Fills `out` by one block for each chunk.
-template <class Out>
-Out filled(const Bf16Arguments& a, const Out& out, const ForGradients& also) {
+/// @param arguments those of the operator, or of packed sequences @param a of all of these
+template <class Arguments, class Out>
+Out filled(const Arguments& arguments, const Bf16Arguments& a, const Out& out, const ForGradients& also) {
   const auto start = [&]<int kDk>(std::integral_constant<int, kDk>) {
     const int bytes = std::max(2 * kChunk * kDk * int(sizeof(__nv_bfloat16)), InverseMemory::kBytes);
-    launch(prepare_kernel<kDk, Out>,
-           {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), kThreads, std::size_t(bytes)}, a, out, also);
+    void (*kernel)(Arguments, Out, ForGradients) = prepare_kernel<kDk, Out>;
+    launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), kThreads, std::size_t(bytes)}, arguments, out,
+           also);
   };
   if (a.Dk <= 64) {
     start(std::integral_constant<int, 64>());

@@ -15,7 +15,7 @@ namespace tutorial::kda {
 /// Makes rows from number `rows` on of k and g zeros. A warpgroup calls it.
 /// @param barrier a named barrier of the warpgroup's
 template <int kDk>
-__device__ __forceinline__ void clear_rows_behind(const ChunkSlot<kDk>& slot, int rows, unsigned barrier) {
+__device__ __forceinline__ void clear_rows(const ChunkSlot<kDk>& slot, int rows, unsigned barrier) {
   constexpr int kUnits = 8, kPanel = tile::kChunk * kUnits * 16;  // of a row of a panel; bytes
   const auto clear = [&](int offset) {
     auto* units = reinterpret_cast<uint4*>(slot.memory + offset);

@@ -48,6 +48,7 @@
 #include "common/device/memory.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
+#include "common/tile/packed_chunks.cuh"
 
 namespace tutorial::kda {
 namespace {
@@ -77,12 +78,13 @@ __device__ __forceinline__ void store_T(const Prepared& out, const ForGradients&
     store_blocks(out.T + (chunk * 2 + part) * kBlockUnits, T, r);
   }
 }
-/// Grid (N, H, B).
+
+/// Prepares a chunk. @param t its first position @param chunk its number, among those of all heads
 template <int kDk>
-__global__ void __launch_bounds__(kThreads, 3) prepare_kernel(Bf16Arguments a, Prepared out, ForGradients also) {
+__device__ __forceinline__ void prepare_chunk(const Bf16Arguments& a, const Prepared& out, const ForGradients& also,
+                                              int b, int h, int t, std::int64_t chunk) {
   __shared__ float beta[kChunk], factors[kChunk];
-  const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
-  const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
+  const int rows = a.L - t;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
   const int thread = int(threadIdx.x), warp = __shfl_sync(kAllLanes, thread / 32, 0);
   auto* shared = dynamic_shared<unsigned char, kTileAlignment>();
@@ -122,22 +124,36 @@ __global__ void __launch_bounds__(kThreads, 3) prepare_kernel(Bf16Arguments a, P
   store_T(out, also, chunk, X, warp);
 }
 
-std::int64_t all_chunks(const Bf16Arguments& a) {
-  return std::int64_t(a.B) * a.H * ceil_div(a.L, kChunk);
+/// Grid (N, H, B).
+template <int kDk>
+__global__ void __launch_bounds__(kThreads, 3) prepare_kernel(Bf16Arguments a, Prepared out, ForGradients also) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x);
+  prepare_chunk<kDk>(a, out, also, b, h, n * kChunk, (std::int64_t(b) * a.H + h) * out.N + n);
 }
 
-}  // namespace
+/// The same of packed sequences. Grid (packed_chunks(), H, B).
+template <int kDk>
+__global__ void __launch_bounds__(kThreads, 3)
+    prepare_kernel(PackedSequences<Bf16Arguments> p, Prepared out, ForGradients also) {
+  const int b = int(blockIdx.z), h = int(blockIdx.y), number = int(blockIdx.x);
+  const PackedChunk chunk(p.cu_seqlens, p.N, number);
+  if (chunk.begin == chunk.end) return;
+  p.all.L = chunk.end;
+  prepare_chunk<kDk>(p.all, out, also, b, h, chunk.begin, (std::int64_t(b) * p.all.H + h) * out.N + number);
+}
 
-Prepared prepare(const Bf16Arguments& a, const ForGradients& also) {
-  const std::int64_t chunks = all_chunks(a), elements = chunks * kChunk * a.Dk, units = chunks * kBlockUnits;
+/// Starts the kernel for one block per chunk. @param a of all sequences @param N chunks of a head
+template <class Arguments>
+Prepared prepare(const Arguments& arguments, const Bf16Arguments& a, int N, const ForGradients& also) {
+  const std::int64_t chunks = std::int64_t(a.B) * a.H * N, elements = chunks * kChunk * a.Dk,
+                     units = chunks * kBlockUnits;
   auto* rows = workspace<__nv_bfloat16>("kda: decayed q and k", std::size_t(3 * elements));
   auto* decays = workspace<float>("kda: decays of chunks", std::size_t(chunks * a.Dk));
   auto* blocks = workspace<uint4>("kda: T and P", std::size_t(3 * units));
-  const Prepared out{ceil_div(a.L, kChunk), rows, rows + elements, rows + 2 * elements, decays, blocks,
-                     blocks + 2 * units};
-  const auto start = [&](auto kernel, int shared_bytes) {
+  const Prepared out{N, rows, rows + elements, rows + 2 * elements, decays, blocks, blocks + 2 * units};
+  const auto start = [&](void (*kernel)(Arguments, Prepared, ForGradients), int shared_bytes) {
     launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kThreads), std::size_t(shared_bytes)},
-           a, out, also);
+           arguments, out, also);
   };
   if (a.Dk <= 64) {
     start(prepare_kernel<64>, ChunkMemory<64>::kBytes);
@@ -147,10 +163,24 @@ Prepared prepare(const Bf16Arguments& a, const ForGradients& also) {
   return out;
 }
 
+}  // namespace
+
+Prepared prepare(const Bf16Arguments& a, const ForGradients& also) {
+  return prepare(a, a, ceil_div(a.L, kChunk), also);
+}
+
+Prepared prepare(const PackedSequences<Bf16Arguments>& p, const ForGradients& also) {
+  return prepare(p, p.all, packed_chunks(tile::extents_of(p.all), p.N), also);
+}
+
 std::int64_t prepared_memory(const Bf16Arguments& a) {
+  return prepared_memory(a, ceil_div(a.L, kChunk));
+}
+
+std::int64_t prepared_memory(const Bf16Arguments& a, int N) {
   const std::int64_t of_chunk =
       (3 * kChunk * 2 + 4) * std::int64_t(a.Dk) + 3 * kBlockUnits * std::int64_t(sizeof(uint4));
-  return all_chunks(a) * of_chunk;
+  return std::int64_t(a.B) * a.H * N * of_chunk;
 }
 
 }  // namespace tutorial::kda

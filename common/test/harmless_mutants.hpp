@@ -52,7 +52,7 @@ constexpr HarmlessMutants kHarmlessMutants[] = {
      "these warps read nothing of the chunks of the warm-up; they wait so that no phase passes unseen"},
     {"loading_warps.cuh", R"(wait_at_named_barrier\(empty\(operand, n\), kAll\))", "early",
      "what the loading threads have copied is handed over at `full`"},
-    {"simple_gla_backward/dispatch/pipelined.cu", R"(__syncthreads\(\);.*\n.*row_products.store)", "early",
+    {"simple_gla_backward/dispatch/pipelined_walk.cuh", R"(__syncthreads\(\);.*\n.*row_products.store)", "early",
      "behind the products of rows there are outputs alone, which store() does not read"},
     // 05
     {"prepare_inverses.cu", R"(a\.beta.*\n  __syncthreads)", "early",

@@ -18,21 +18,48 @@ namespace {
 
 inline constexpr int kHandOnThreads = 256, kHeadsAtOnce = 1024;
 
-/// Hands the initial states of empty sequences on. Grid (N, heads at a time).
-/// @param p q, k, v and o are not used
+/// What an empty sequence hands on: its initial state, or the gradient of its final state.
+template <class Arguments>
+TUTORIAL_HOST_DEVICE const View<const float>& handed_on(const Arguments& a) {
+  if constexpr (requires { a.dfinal_state; }) {
+    return a.dfinal_state;
+  } else {
+    return a.initial_state;
+  }
+}
+
+/// What it is handed on to: its final state, or the gradient of its initial state.
+template <class Arguments>
+TUTORIAL_HOST_DEVICE const View<float>& handed_to(const Arguments& a) {
+  if constexpr (requires { a.dinitial_state; }) {
+    return a.dinitial_state;
+  } else {
+    return a.final_state;
+  }
+}
+
+/// Hands the states of empty sequences on. Grid (N, heads at a time).
+/// @param p its tensors with positions are not used
 template <class Arguments>
 __global__ void __launch_bounds__(kHandOnThreads) hand_on_kernel(PackedSequences<Arguments> p) {
   const Arguments& a = p.all;
+  const View<const float>& from = handed_on(a);
   const int n = int(blockIdx.x);
   if (load_global(p.cu_seqlens + n) < load_global(p.cu_seqlens + n + 1)) return;
   for (int head = int(blockIdx.y); head < a.B * a.H; head += int(gridDim.y)) {
     const int entry = n * a.B + head / a.H, h = head % a.H;
     for (int i = int(threadIdx.x); i < a.Dk * a.Dv; i += kHandOnThreads) {
       const int d = i / a.Dv, j = i % a.Dv;
-      const float* from = a.initial_state.data ? a.initial_state.row(entry, h, d) + j : nullptr;
-      store_global(a.final_state.row(entry, h, d) + j, from ? load_global(from) : 0.0f);
+      store_global(handed_to(a).row(entry, h, d) + j, from.data ? load_global(from.row(entry, h, d) + j) : 0.0f);
     }
   }
+}
+
+/// Starts it, if the states are asked for.
+template <class Arguments>
+void hand_states_on(const PackedSequences<Arguments>& p) {
+  const dim3 grid(unsigned(p.N), unsigned(std::min(p.all.B * p.all.H, kHeadsAtOnce)));
+  if (handed_to(p.all).data) launch(hand_on_kernel<Arguments>, {grid, kHandOnThreads}, p);
 }
 
 /// Calls f with the arguments of each sequence that is not empty, and starts a kernel for the others. The host waits for
@@ -48,8 +75,7 @@ void for_each_sequence(const PackedSequences<Arguments>& p, F f) {
     const int length = offsets[std::size_t(n) + 1] - offsets[std::size_t(n)];
     if (length > 0) f(sequence_of(p.all, n, offsets[std::size_t(n)], length));
   }
-  const dim3 grid(unsigned(p.N), unsigned(std::min(p.all.B * p.all.H, kHeadsAtOnce)));
-  if (p.all.final_state.data) launch(hand_on_kernel<Arguments>, {grid, kHandOnThreads}, p);
+  hand_states_on(p);
 }
 
 }  // namespace

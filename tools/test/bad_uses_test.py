@@ -33,10 +33,23 @@ BACKWARD = [
 # Operators with --lengths: the program, the operator, what a file needs beside cu_seqlens, with its dimensions.
 PACKED = [
     ("02_chunkwise/chunkwise", "linear_attention", {"q": Q, "k": Q, "v": V}),
+    ("03_gla/gla", "gla", {"q": Q, "k": Q, "v": V, "g": Q}),
+    ("04_fused_chunk/fused_chunk", "gla", {"q": Q, "k": Q, "v": V, "g": Q}),
     ("04_fused_chunk/fused_chunk", "simple_gla", {"q": Q, "k": Q, "v": V, "g": ("B", "H", "L")}),
     ("05_deltanet_wy/deltanet_wy", "delta_rule", {"q": Q, "k": Q, "v": V, "beta": ("B", "H", "L")}),
     ("05_deltanet_wy/deltanet_wy", "gated_delta_rule", {"q": Q, "k": Q, "v": V, "beta": ("B", "H", "L"), "g": ("B", "H", "L")}),
     ("05_deltanet_wy/deltanet_wy", "kda", {"q": Q, "k": Q, "v": V, "beta": ("B", "H", "L"), "g": Q}),
+]
+
+# The same with --backward, which takes the gradient of o and that of each sequence's final state.
+_GATES, _ROWS = ("B", "H", "L"), {"q": Q, "k": Q, "v": V}
+PACKED_GRADIENTS = [
+    ("02_chunkwise/chunkwise", "linear_attention", {**_ROWS, "do": V}),
+    ("03_gla/gla", "gla", {**_ROWS, "g": Q, "do": V}),
+    ("04_fused_chunk/fused_chunk", "simple_gla", {**_ROWS, "g": _GATES, "do": V}),
+    ("05_deltanet_wy/deltanet_wy", "delta_rule", {**_ROWS, "beta": _GATES, "do": V}),
+    ("05_deltanet_wy/deltanet_wy", "gated_delta_rule", {**_ROWS, "g": _GATES, "beta": _GATES, "do": V}),
+    ("05_deltanet_wy/deltanet_wy", "kda", {**_ROWS, "g": Q, "beta": _GATES, "do": V}),
 ]
 
 # The words after ./tutorial, and what the message has.
@@ -116,8 +129,12 @@ class BadUses(unittest.TestCase):
         for program, operator, dims in PACKED:
             with self.subTest(operator=operator):
                 self.lengths([BUILD / program, "--operator", operator], dims)
+        for program, operator, dims in PACKED_GRADIENTS:
+            with self.subTest(operator=operator + " --backward"):
+                self.lengths([BUILD / program, "--operator", operator, "--backward"], dims, "dfinal_state")
+        self.refused([BUILD / "02_chunkwise/chunkwise", "--lengths=3", "--normalize"], "choose one")
 
-    def lengths(self, chosen: list, dims: dict):
+    def lengths(self, chosen: list, dims: dict, state: str = "initial_state"):
         path = self.folder / "in"
         good = {name: ("F32", [SIZES[symbol] for symbol in symbols], 0.0) for name, symbols in dims.items()}
 
@@ -132,7 +149,7 @@ class BadUses(unittest.TestCase):
         with_offsets(0, words="cu_seqlens [1] has N+1 = 1")
         two = {name: ("F32", [2, *shape[1:]], 0.0) for name, (_, shape, _) in good.items()}
         with_offsets(0, 3, 6, words="B = 2: packed sequences have B = 1", change=two)
-        with_offsets(0, 3, 6, words="initial_state has 3", change={"initial_state": ("F32", [3, 2, 3, 4], 0.0)})
+        with_offsets(0, 3, 6, words=f"{state} has 3", change={state: ("F32", [3, 2, 3, 4], 0.0)})
         for option, words in (
             ("--lengths=3,,4", "--lengths: '' is not a whole number"),
             ("--lengths=3,-4", "--lengths: -4 is not between 0 and 2147483647"),
@@ -140,7 +157,6 @@ class BadUses(unittest.TestCase):
             ("--lengths=2147483647,1", "--lengths: more than 2147483647 positions"),
             ("--lengths=3,4 --batch=2", "B = 2: packed sequences have B = 1"),
             ("--lengths=3,4 --length=9", "L = 9 was asked for, but --lengths has 7"),
-            ("--lengths=3 --backward", "choose one"),
         ):
             self.refused([*chosen, *option.split()], words)
         write(path, {**good, "cu_seqlens": ("I32", [3], [0, 3, 6])})

@@ -27,24 +27,46 @@ OPERATORS = {
     ),
     "linear_attention": (
         ["02_chunkwise/packed.hpp", "02_chunkwise/normalized.hpp", "02_chunkwise/normalized_backward.hpp",
-         "02_chunkwise/linear_attention_backward.hpp"],
+         "02_chunkwise/linear_attention_backward.hpp", "02_chunkwise/packed_backward.hpp"],
         [("linear_attention::Bf16Arguments", "linear_attention::dispatch"),
          ("linear_attention::PackedBf16Arguments", "linear_attention::dispatch_packed"),
          ("linear_attention::NormalizedBf16Arguments", "linear_attention::dispatch_normalized"),
          ("linear_attention::NormalizedBackwardBf16Arguments", "linear_attention::dispatch_normalized_backward"),
-         ("linear_attention::Bf16BackwardArguments", "linear_attention::dispatch_backward")],
+         ("linear_attention::Bf16BackwardArguments", "linear_attention::dispatch_backward"),
+         ("linear_attention::PackedBf16BackwardArguments", "linear_attention::dispatch_packed_backward")],
     ),
     "gla": (
-        ["03_gla/gla.hpp", "03_gla/gla_backward.hpp"],
+        ["03_gla/gla.hpp", "03_gla/gla_backward.hpp", "03_gla/packed.hpp", "03_gla/packed_backward.hpp"],
         [("gla::Bf16Arguments", "gla::dispatch"), ("gla::FloatArguments", "gla::dispatch"),
-         ("gla::Bf16BackwardArguments", "gla::dispatch_backward"), ("gla::FloatBackwardArguments", "gla::dispatch_backward")],
+         ("gla::Bf16BackwardArguments", "gla::dispatch_backward"), ("gla::FloatBackwardArguments", "gla::dispatch_backward"),
+         ("gla::PackedBf16Arguments", "gla::dispatch_packed"),
+         ("gla::PackedBf16BackwardArguments", "gla::dispatch_packed_backward")],
     ),
-    "fused_gla": (["04_fused_chunk/fused_gla.hpp"], [("gla::Bf16Arguments", "fused_gla::dispatch")]),
+    "retention": (
+        ["03_gla/retention.hpp", "03_gla/retention/requirements.hpp", "03_gla/retention_backward.hpp"],
+        [("retention::Bf16Arguments", "retention::gpu"), ("retention::FloatArguments", "retention::gpu"),
+         ("retention::Bf16BackwardArguments", "retention::dispatch_backward")],
+    ),
+    "fused_gla": (
+        ["04_fused_chunk/fused_gla.hpp", "04_fused_chunk/packed_gla.hpp"],
+        [("gla::Bf16Arguments", "fused_gla::dispatch"), ("fused_gla::PackedBf16Arguments", "fused_gla::dispatch_packed")],
+    ),
     "simple_gla": (
-        ["04_fused_chunk/simple_gla.hpp", "04_fused_chunk/packed_simple_gla.hpp", "04_fused_chunk/simple_gla_backward.hpp"],
+        ["04_fused_chunk/simple_gla.hpp", "04_fused_chunk/packed_simple_gla.hpp", "04_fused_chunk/simple_gla_backward.hpp",
+         "04_fused_chunk/packed_backward.hpp"],
         [("simple_gla::Bf16Arguments", "simple_gla::dispatch"),
          ("simple_gla::PackedBf16Arguments", "simple_gla::dispatch_packed"),
-         ("simple_gla::Bf16BackwardArguments", "simple_gla::dispatch_backward")],
+         ("simple_gla::Bf16BackwardArguments", "simple_gla::dispatch_backward"),
+         ("simple_gla::PackedBf16BackwardArguments", "simple_gla::dispatch_packed_backward")],
+    ),
+    "scan": (
+        ["06_scan/scan.hpp", "06_scan/scan_backward.hpp", "06_scan/scan/requirements.hpp"],
+        [("scan::Arguments", "scan::dispatch"), ("scan::BackwardArguments", "scan::dispatch_backward")],
+    ),
+    "short_convolution": (
+        ["06_scan/short_convolution.hpp"],
+        [(f"short_convolution::{type}Arguments", "short_convolution::dispatch") for type in ("Float", "Bf16")]
+        + [(f"short_convolution::{type}BackwardArguments", "short_convolution::dispatch_backward") for type in ("Float", "Bf16")],
     ),
     "decode": (
         ["06_scan/decode.hpp", "06_scan/decode_pool.hpp"],
@@ -54,9 +76,11 @@ OPERATORS = {
     ),
     **{
         name: (
-            [f"05_deltanet_wy/{name}.hpp", f"05_deltanet_wy/{name}_backward.hpp", f"05_deltanet_wy/packed_{name}.hpp"],
+            [f"05_deltanet_wy/{name}.hpp", f"05_deltanet_wy/{name}_backward.hpp", f"05_deltanet_wy/packed_{name}.hpp",
+             "05_deltanet_wy/packed_backward.hpp"],
             [(f"{name}::Bf16Arguments", f"{name}::dispatch"), (f"{name}::Bf16BackwardArguments", f"{name}::dispatch_backward"),
-             (f"{name}::PackedBf16Arguments", f"{name}::dispatch_packed")],
+             (f"{name}::PackedBf16Arguments", f"{name}::dispatch_packed"),
+             (f"{name}::PackedBf16BackwardArguments", f"{name}::dispatch_packed_backward")],
         )
         for name in ("delta_rule", "gated_delta_rule", "kda")
     },

@@ -33,12 +33,12 @@ constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
                                      (kNormalized ? SharedNormalizer<Shape>::kBytes : 0);
 
 /// Kernel 1: computes the sum of k_t^T v_t of a segment that is not the last.
+/// @param part a BlockPart, or a part of packed sequences with the same members
 /// @param states [B, H, segments - 1, Dk, Dv]
 /// @param normalizers [B, H, segments - 1, Dk]: the segments' sums of k_t; unused unless kNormalized
-template <class Shape, bool kNormalized, class Direction>
-__device__ __forceinline__ void compute_segment_state(const Bf16Arguments& a, const LaunchPlan& plan,
-                                                      const BlockPart<Shape>& part, const Direction& direction,
-                                                      float* states, float* normalizers) {
+template <class Shape, bool kNormalized, class Part, class Direction>
+__device__ __forceinline__ void compute_segment_state(const Bf16Arguments& a, const LaunchPlan& plan, const Part& part,
+                                                      const Direction& direction, float* states, float* normalizers) {
   auto* memory = dynamic_shared<unsigned char>();
   const auto tiles_of = [&](int n) {
     return StateTiles<Shape>(memory + n % kPipelineDepthForStates * StateTiles<Shape>::kBytes);
@@ -75,9 +75,9 @@ __device__ __forceinline__ void compute_segment_state(const Bf16Arguments& a, co
 /// Kernel 3: walks a segment.
 /// @param load_start (S): loads the state that the segment starts from
 /// @param store_final (S): called after the last segment, stores the final state
-template <class Shape, bool kNormalized, class Direction, class LoadStart, class StoreFinal>
+template <class Shape, bool kNormalized, class Part, class Direction, class LoadStart, class StoreFinal>
 __device__ __forceinline__ void walk_segment(const Bf16Arguments& a, const LaunchPlan& plan,
-                                             const Normalizer& normalizer, const BlockPart<Shape>& part, int L,
+                                             const Normalizer& normalizer, const Part& part, int L,
                                              const Direction& direction, LoadStart load_start, StoreFinal store_final) {
   const int b = part.b, h = part.h, begin = part.begin, end = part.end;
   const int first_column = part.first_column, columns = part.columns;

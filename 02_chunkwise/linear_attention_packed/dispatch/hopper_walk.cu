@@ -12,6 +12,7 @@
 #include "common/device/workspace.hpp"
 #include "common/tile/carry_sequences.cuh"
 #include "common/tile/packed_segments.cuh"
+#include "common/tile/packed_states.cuh"
 
 namespace tutorial::linear_attention {
 namespace {
@@ -45,24 +46,13 @@ __global__ void __launch_bounds__(kStatesBlock<false>, 2)
                                       states, nullptr);
 }
 
-/// Hands the block's columns of the initial state on.
-template <class Shape>
-__device__ __forceinline__ void copy_state(const Bf16Arguments& a, const PackedPart<Shape>& part) {
-  if (a.final_state.data == nullptr) return;
-  for (int i = int(threadIdx.x); i < a.Dk * part.columns; i += int(blockDim.x)) {
-    const int d = i / part.columns, j = part.first_column + i % part.columns;
-    const float* from = a.initial_state.data ? a.initial_state.row(part.sequence, part.h, d) + j : nullptr;
-    store_global(a.final_state.row(part.sequence, part.h, d) + j, from ? load_global(from) : 0.0f);
-  }
-}
-
 /// Kernel 3. Grid packed_grid() of all segments.
 template <class Shape>
 __global__ void __launch_bounds__(kBlock<false>, 1)
     packed_walk_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps, PackedPlan plan) {
   const PackedPart<Shape> packed(extents_of(a), plan);
   if (packed.sequence < 0) return;
-  if (packed.begin == packed.end) return copy_state(a, packed);
+  if (packed.begin == packed.end) return hand_state_on(a, packed);
   __shared__ Barrier arrived;
   if (threadIdx.x == 0) arrived.init(1);
   const int n = packed.sequence, h = packed.h, first_column = packed.first_column;
@@ -93,7 +83,7 @@ void launch_packed(const PackedBf16Arguments& p, PackedPlan plan) {
     launch(packed_states_kernel<Shape>,
            {packed_grid<Shape>(extents, plan.states), kStatesBlock<false>, kPipelineDepth * StateTiles<Shape>::kBytes},
            a, maps, plan, states);
-    carry_sequences(a.initial_state, plan, extents, nullptr, states);
+    carry_sequences(a.initial_state, plan, extents, NoDecay(), states);
     plan.starts = states;
   }
   launch(packed_walk_kernel<Shape>,

@@ -42,12 +42,15 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "03_gla/gla/dispatch/prepared_chunks.hpp"
 #include "03_gla/gla/prepare.hpp"
 #include "03_gla/gla/prepared_tiles.cuh"
 #include "03_gla/gla_backward.hpp"
 #include "03_gla/gla_backward/between.hpp"
 #include "03_gla/gla_backward/pairs_of_sub_chunk.cuh"
 #include "03_gla/gla_backward/requirements.hpp"
+#include "03_gla/gla_packed/dispatch/prepare.hpp"
+#include "03_gla/gla_packed_backward/dispatch/materialized.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/device.hpp"
@@ -59,9 +62,14 @@
 #include "common/device/mma.cuh"
 #include "common/device/pin_address.cuh"
 #include "common/device/warp.cuh"
+#include "common/device/workspace.hpp"
 #include "common/tile/decay_sub_chunk.cuh"
 #include "common/tile/decayed_tiles.cuh"
+#include "common/tile/head_of_chunks.cuh"
 #include "common/tile/load_tile.cuh"
+#include "common/tile/packed_chunks.cuh"
+#include "common/tile/packed_segments.cuh"
+#include "common/tile/sequences_alone.cuh"
 #include "common/tile/state.cuh"
 #include "common/tile/swizzled_tile.cuh"
 #include "common/tile/walk_sub_chunk.cuh"
@@ -102,19 +110,25 @@ __device__ __forceinline__ void store_tiles(__nv_bfloat16* state, const Walk::St
   }
 }
 
-/// S at all borders, and S' from the last. Grid (2 x tiles of Dv x tiles of Dk, H, B): the second half is for S'.
-__global__ void __launch_bounds__(kThreads, 4) states_kernel(Bf16BackwardArguments a, Between between) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), N = between.prepared.N, blocks = int(gridDim.x) / 2;
-  const bool is_from_end = int(blockIdx.x) >= blocks;
-  const int tile = int(blockIdx.x) % blocks, row_tiles = (a.Dk - 1) / kWidth + 1;
+/// The blocks that compute the states of a head, those for S before those for S'.
+int state_blocks(const Bf16BackwardArguments& a) {
+  return 2 * ceil_div(a.Dv, kWidth) * ceil_div(a.Dk, kWidth);
+}
+
+/// S at all borders, and S' from the last. A border is a chunk, or the end of a head or sequence. @param block number of state_blocks()
+__device__ __forceinline__ void compute_states(const Bf16BackwardArguments& a, const Between& between,
+                                               const HeadOfChunks& head, int block, int blocks) {
+  const int b = head.b, h = head.h, N = head.N;
+  const bool is_from_end = block >= blocks / 2;
+  const int tile = block % (blocks / 2), row_tiles = (a.Dk - 1) / kWidth + 1;
   const int first_row = tile % row_tiles * kWidth, rows = min(kWidth, a.Dk - first_row);
   const int first_column = tile / row_tiles * kWidth, columns = min(kWidth, a.Dv - first_column);
-  const std::int64_t head = std::int64_t(b) * a.H + h, size = std::int64_t(a.Dk) * a.Dv;
+  const std::int64_t size = std::int64_t(a.Dk) * a.Dv;
   const __nv_bfloat16* keys = is_from_end ? between.prepared.q : between.prepared.k;
-  const View<const __nv_bfloat16>& values = is_from_end ? a.d_o : a.v;
-  const View<const float>& start = is_from_end ? a.dfinal_state : a.initial_state;
+  const View<const __nv_bfloat16> values = is_from_end ? a.d_o : a.v;
+  const View<const float> start = is_from_end ? a.dfinal_state : a.initial_state;
   __nv_bfloat16* states =
-      (is_from_end ? between.dS : between.S) + head * (N + 1) * size + first_column * a.Dk + first_row * 8;
+      (is_from_end ? between.dS : between.S) + (head.first + head.head) * size + first_column * a.Dk + first_row * 8;
 
   const auto tiles_of = [&](int i) {
     return DecayedTiles<Walk>(dynamic_shared<unsigned char>() +
@@ -124,7 +138,7 @@ __global__ void __launch_bounds__(kThreads, 4) states_kernel(Bf16BackwardArgumen
     if (i < N) {
       const DecayedTiles<Walk> to = tiles_of(i);
       const int n = is_from_end ? N - 1 - i : i, t = n * kChunk;
-      const std::int64_t chunk = head * N + n;
+      const std::int64_t chunk = head.first + n;
       // S_N is for dg_L alone: without the last key, whose part of the final state has passed no gate.
       const int positions = is_from_end ? kChunk : a.L - 1 - t;
       load_tile_async(to.K, keys + chunk * kChunk * a.Dk + first_row, a.Dk, positions, rows);
@@ -157,6 +171,23 @@ __global__ void __launch_bounds__(kThreads, 4) states_kernel(Bf16BackwardArgumen
     store_state<Walk>(a.dinitial_state.row(b, h, first_row) + first_column, S, a.dinitial_state.stride_l, rows,
                       columns);
   }
+}
+
+/// Grid (state_blocks(), H, B).
+__global__ void __launch_bounds__(kThreads, 4) states_kernel(Bf16BackwardArguments a, Between between) {
+  compute_states(a, between, HeadOfChunks(int(blockIdx.z), int(blockIdx.y), a.H, between.prepared.N), int(blockIdx.x),
+                 int(gridDim.x));
+}
+
+/// The same of packed sequences. Grid (entries of the list x state_blocks(), H).
+/// @param list of sequences, see list_segments(), each a single segment
+__global__ void __launch_bounds__(kThreads, 4)
+    packed_states_kernel(PackedBf16BackwardArguments p, Between between, const int4* list, int blocks) {
+  const int4 sequence = load_global(list + int(blockIdx.x) / blocks);
+  if (sequence.y == sequence.z) return;
+  compute_states(sequence_of(p.all, sequence.x, sequence.y, sequence.z - sequence.y), between,
+                 HeadOfChunks(0, int(blockIdx.y), p.all.H, between.prepared.N, sequence.x, p.N, sequence.y, sequence.z),
+                 int(blockIdx.x) % blocks, blocks);
 }
 
 constexpr int kSliceWidth = 64;  // columns of a slice of pairs
@@ -467,13 +498,13 @@ __device__ __forceinline__ void load_rows(Row<2> (&all)[kSubChunk], const Bf16Ba
   }
 }
 
-/// All gradients of a chunk. Grid (N, H, B).
+/// All gradients of chunk n.
 template <int kD>
-__global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArguments a, Between between) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), N = between.prepared.N, t = n * kChunk;
+__device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& a, const Between& between,
+                                                  const HeadOfChunks& head, int n) {
+  const int b = head.b, h = head.h, t = n * kChunk;
   const int lane = int(lane_index()), warp = int(threadIdx.x) / 32;
-  const std::int64_t head = std::int64_t(b) * a.H + h, chunk = head * N + n, size = std::int64_t(a.Dk) * a.Dv;
-  const std::int64_t border = head * (N + 1) + n;
+  const std::int64_t chunk = head.first + n, border = chunk + head.head, size = std::int64_t(a.Dk) * a.Dv;
   const Tiles<kD> tiles(dynamic_shared<unsigned char>());
   load_tile_async(tiles.v, a.v.row(b, h, t), a.v.stride_l, a.L - t, a.Dv);
   wait_for_previous_kernel();
@@ -590,23 +621,70 @@ __global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArgu
   }
 }
 
+/// All gradients of a chunk. Grid (N, H, B).
+template <int kD>
+__global__ void __launch_bounds__(kThreads, 2) gradients_kernel(Bf16BackwardArguments a, Between between) {
+  compute_gradients<kD>(a, between, HeadOfChunks(int(blockIdx.z), int(blockIdx.y), a.H, between.prepared.N),
+                        int(blockIdx.x));
+}
+
+/// The same of packed sequences. Grid (packed_chunks(), H).
+template <int kD>
+__global__ void __launch_bounds__(kThreads, 2) packed_gradients_kernel(PackedBf16BackwardArguments p, Between between) {
+  const PackedChunk chunk(p.cu_seqlens, p.N, int(blockIdx.x));
+  if (chunk.begin == chunk.end) return;
+  const int n = chunk.sequence, begin = load_global(p.cu_seqlens + n);
+  compute_gradients<kD>(sequence_of(p.all, n, begin, chunk.end - begin), between,
+                        HeadOfChunks(0, int(blockIdx.y), p.all.H, between.prepared.N, n, p.N, begin, chunk.end),
+                        (chunk.begin - begin) / kChunk);
+}
+
+/// Starts the last kernel. @param chunks its grid
+template <class Arguments>
+void start_gradients(const Arguments& arguments, int widest, const Between& between, dim3 chunks,
+                     void (*narrow)(Arguments, Between), void (*wide)(Arguments, Between)) {
+  LaunchConfig config(chunks, kThreads, std::size_t(widest <= 64 ? Tiles<64>::kBytes : Tiles<128>::kBytes));
+  config.starts_early = true;
+  launch(widest <= 64 ? narrow : wide, config, arguments, between);
+}
+
+/// Elements of S or of dS at all borders of packed sequences.
+std::int64_t border_elements(const PackedBf16BackwardArguments& p) {
+  const Bf16BackwardArguments& a = p.all;
+  return std::int64_t(a.H) * (packed_chunks(extents_of(a), p.N) + p.N) * a.Dk * a.Dv;
+}
+
 }  // namespace
 
 void materialized_backward(const Bf16BackwardArguments& a) {
   const Between between = reserve_between(a);
   prepare(forward_of(a));
-  const int blocks = 2 * ceil_div(a.Dv, kWidth) * ceil_div(a.Dk, kWidth);
   launch(states_kernel,
-         {dim3(unsigned(blocks), unsigned(a.H), unsigned(a.B)), kThreads,
+         {dim3(unsigned(state_blocks(a)), unsigned(a.H), unsigned(a.B)), kThreads,
           kPipelineDepth * std::size_t(DecayedTiles<Walk>::kBytesForStates)},
          a, between);
-  const auto start = [&]<int kD>(std::integral_constant<int, kD>) {
-    LaunchConfig config(dim3(unsigned(between.prepared.N), unsigned(a.H), unsigned(a.B)), kThreads,
-                        std::size_t(Tiles<kD>::kBytes));
-    config.starts_early = true;
-    launch(gradients_kernel<kD>, config, a, between);
-  };
-  std::max(a.Dk, a.Dv) <= 64 ? start(std::integral_constant<int, 64>()) : start(std::integral_constant<int, 128>());
+  start_gradients(a, std::max(a.Dk, a.Dv), between, dim3(unsigned(between.prepared.N), unsigned(a.H), unsigned(a.B)),
+                  gradients_kernel<64>, gradients_kernel<128>);
+}
+
+void packed_materialized_backward(const PackedBf16BackwardArguments& p) {
+  const Bf16BackwardArguments& a = p.all;
+  const auto elements = border_elements(p);
+  auto* states = workspace<__nv_bfloat16>("gla --backward: states of chunks", std::size_t(2 * elements));
+  const Between between{prepare({forward_of(a), p.cu_seqlens, p.N}), states, states + elements};
+  const int4* list = list_segments(p.cu_seqlens, whole_sequences(a.L, p.N));
+  launch(packed_states_kernel,
+         {dim3(unsigned(p.N) * unsigned(state_blocks(a)), unsigned(a.H)), kThreads,
+          kPipelineDepth * std::size_t(DecayedTiles<Walk>::kBytesForStates)},
+         p, between, list, state_blocks(a));
+  start_gradients(p, std::max(a.Dk, a.Dv), between, dim3(unsigned(between.prepared.N), unsigned(a.H)),
+                  packed_gradients_kernel<64>, packed_gradients_kernel<128>);
+  hand_states_on(p);
+}
+
+std::int64_t packed_materialized_backward_memory(const PackedBf16BackwardArguments& p) {
+  return prepared_memory(forward_of(p.all), packed_chunks(extents_of(p.all), p.N)) +
+         std::int64_t(2 * sizeof(__nv_bfloat16)) * border_elements(p) + std::int64_t(sizeof(int4)) * p.N;
 }
 
 std::string materialized_backward_unsupported(const Bf16BackwardArguments& a) {

@@ -22,29 +22,21 @@
 
 #include <cuda_runtime.h>
 
-#include "04_fused_chunk/simple_gla/walked_sums.cuh"
 #include "04_fused_chunk/simple_gla_backward.hpp"
-#include "04_fused_chunk/simple_gla_backward/gate_gradient.cuh"
+#include "04_fused_chunk/simple_gla_backward/dispatch/pipelined_walk.cuh"
 #include "04_fused_chunk/simple_gla_backward/gradients.hpp"
 #include "04_fused_chunk/simple_gla_backward/requirements.hpp"
 #include "04_fused_chunk/simple_gla_backward/segments.cuh"
-#include "common/device/cp_async.cuh"
 #include "common/device/device.hpp"
 #include "common/device/launch.cuh"
 #include "common/tile/block_part.cuh"
-#include "common/tile/chunk_products.cuh"
-#include "common/tile/chunk_tiles.cuh"
-#include "common/tile/load_tile.cuh"
 #include "common/tile/select_shape.cuh"
 #include "common/tile/state.cuh"
-#include "common/tile/store_tile.cuh"
 
 namespace tutorial::simple_gla {
 namespace {
 
 using namespace tile;
-
-constexpr int kPipelineDepth = 2;  // chunks in shared memory
 
 /// Computes one gradient. Grid (tiles of its columns of all segments, H, B).
 /// @param plan its `starts` are the states that segment_states_kernel and the carry have left
@@ -56,92 +48,34 @@ __global__ void __launch_bounds__(kThreads, 2) gradient_walk_kernel(Gradient g, 
                                                                     View<const float> end_state, float* end_products) {
   const Bf16Arguments& a = g.a;
   const BlockPart<Shape> part(extents_of(a), plan.length);
-  const int b = part.b, h = part.h, N = (part.end - part.begin - 1) / kChunk + 1;
-  const int first_column = part.first_column, columns = part.columns, tile = first_column / Shape::kDv;
+  const int b = part.b, h = part.h, first_column = part.first_column, columns = part.columns;
+  const int tile = first_column / Shape::kDv;
   const int order = g.is_reversed ? plan.segments - 1 - part.segment : part.segment;
-  auto* memory = dynamic_shared<__nv_bfloat16>();
-  const typename Shape::ScoreTile P{memory + kPipelineDepth * ChunkTiles<Shape>::kElements};
-  const typename Shape::ValueTile partner{P.data + kChunk * kChunk};
-  const WalkedSums walked{reinterpret_cast<float*>(partner.data + kChunk * Shape::kDv)};
-  float* own = walked.memory + WalkedSums::kBytes / sizeof(float);
-  const TileProducts row_products{own, own + kChunk};
-  const std::int64_t heads = std::int64_t(a.B) * a.H, first_product = (tile * heads + part.head) * a.L;
-
-  const auto position = [&](int i) { return part.begin + (g.is_reversed ? N - 1 - i : i) * kChunk; };
-  const auto tiles_of = [&](int i) {
-    return ChunkTiles<Shape>(memory + i % kPipelineDepth * ChunkTiles<Shape>::kElements);
-  };
-  const auto load = [&](int i) {  // with g of the chunk after it
-    const ChunkTiles<Shape> tiles = tiles_of(i);
-    const int t = position(i), next = position(i + 1), rows = a.L - t;
-    load_tile_async(tiles.Q, a.q.row(b, h, t), a.q.stride_l, rows, a.Dk);
-    load_tile_async(tiles.K, a.k.row(b, h, t), a.k.stride_l, rows, a.Dk);
-    load_tile_async(tiles.V, a.v.row(b, h, t) + first_column, a.v.stride_l, rows, columns);
-    if (i + 1 < N) load_g_async(walked.g_of(next), a.g.row(b, h, next), a.g.stride_l, a.L - next);
-  };
-  load(0);
-  cp_async_commit();
-  walked.add_up(a, b, h, position(0), a.L);
-
+  if (products) products += (tile * std::int64_t(a.B) * a.H + part.head) * a.L;
   typename Shape::State S;
-  const StateStrides strides = g.strides(a.initial_state.stride_l);
-  const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column * strides.column : nullptr;
-  load_state<Shape>(S, start, strides, a.Dk, columns);
-  scale_state<Shape>(S, g.start_factor);
-  if (order > 0) {
-    const StateStrides carried = g.strides(g.is_transposed ? a.Dk : a.Dv);
-    const std::int64_t place = std::int64_t(part.head) * (plan.segments - 1) + order - 1;
-    load_state<Shape>(S, plan.starts + place * a.Dk * a.Dv + first_column * carried.column, carried, a.Dk, columns);
-  }
-
-  for (int i = 0; i < N; ++i) {
-    const int t = position(i), rows = a.L - t;
-    cp_async_wait<0>();
-    __syncthreads();
-    if (products && i > 0) row_products.store(products + first_product + position(i - 1), a.L - position(i - 1));
-    if (products) load_tile_async(partner, g.partner.row(b, h, t) + first_column, g.partner.stride_l, rows, columns);
-    cp_async_commit();
-    if (i + 1 < N) load(i + 1);
-    cp_async_commit();
-    const ChunkTiles<Shape> tiles = tiles_of(i);
-    const SharedSums sums = walked.sums_of(t);
-    const DirectedDecays directed(sums, g.is_reversed, a.L - 1 - t);
-    typename Shape::Output O = {};
-    masked_scores<Shape>(P, g.is_reversed ? tiles.K : tiles.Q, g.is_reversed ? tiles.Q : tiles.K,
-                         OffDiagonal<DecayedScores>{{sums, a.scale}, row_products.own});
-    add_from_state<Shape>(O, tiles.Q, S);
-    scale_rows<Shape>(O, [&](int row) { return a.scale * directed.from_state(row); });
-    if (i + 1 < N) walked.add_up(position(i + 1));
-    cp_async_wait<1>();  // the partner
-    __syncthreads();
-    g.is_reversed ? add_from_transposed_scores<Shape>(O, P, tiles.V) : add_from_scores<Shape>(O, P, tiles.V);
-    if (products) row_products.multiply<Shape>(O, partner);
-    add_rows<Shape>(O, tiles.V, [&](int t) { return row_products.own[t]; });
-    update_state<Shape>(S, tiles.K, tiles.V, directed);
-    store_output<Shape>(a.o.row(b, h, t) + first_column, a.o.stride_l, rows, columns, O, tiles.V, 1.0f);
-  }
-  __syncthreads();
-  if (products) row_products.store(products + first_product + position(N - 1), a.L - position(N - 1));
+  walk_pipelined<Shape>(S, g, part, products, [&](typename Shape::State& S) {
+    const StateStrides strides = g.strides(a.initial_state.stride_l);
+    const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column * strides.column : nullptr;
+    load_state<Shape>(S, start, strides, a.Dk, columns);
+    scale_state<Shape>(S, g.start_factor);
+    if (order > 0) {
+      const StateStrides carried = g.strides(g.is_transposed ? a.Dk : a.Dv);
+      const std::int64_t place = std::int64_t(part.head) * (plan.segments - 1) + order - 1;
+      load_state<Shape>(S, plan.starts + place * a.Dk * a.Dv + first_column * carried.column, carried, a.Dk, columns);
+    }
+  });
   if (order < plan.segments - 1) return;
   if (a.final_state.data) {
     scale_state<Shape>(S, a.scale);
     store_state<Shape>(a.final_state.row(b, h, 0) + first_column, S, a.final_state.stride_l, a.Dk, columns);
   }
   if (end_state.data) {
-    const StateStrides end = g.strides(end_state.stride_l);
-    float sum = 0;
-    for_each_element<Shape>(S, end_state.row(b, h, 0) + first_column * end.column, end, a.Dk, columns,
-                            [&](float element, const float* address) { sum += element * load_global(address); });
-    sum = warp_sum(sum);
+    const float sum =
+        multiply_by<Shape>(S, end_state.row(b, h, 0), g.strides(end_state.stride_l), a.Dk, first_column, columns);
     const std::int64_t block = std::int64_t(part.head) * (gridDim.x / plan.segments) + tile;
     if (lane_index() == 0) store_global(end_products + block * kWarps + warp_index(), sum);
   }
 }
-
-template <class Shape>
-constexpr std::size_t kSharedBytes = kPipelineDepth* ChunkTiles<Shape>::kBytes +
-                                     kChunk*(kChunk + Shape::kDv) * sizeof(__nv_bfloat16) + WalkedSums::kBytes
-                                     + TileProducts::kBytes;
 
 }  // namespace
 

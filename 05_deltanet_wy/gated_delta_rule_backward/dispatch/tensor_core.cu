@@ -65,6 +65,8 @@
 #include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward/dispatch/forward_arguments.hpp"
+#include "05_deltanet_wy/packed_backward.hpp"
+#include "05_deltanet_wy/packed_gradients.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/device.hpp"
@@ -73,9 +75,13 @@
 #include "common/device/workspace.hpp"
 #include "common/parts.hpp"
 #include "common/tile/chunk_products.cuh"
+#include "common/tile/head_of_chunks.cuh"
 #include "common/tile/load_tile.cuh"
+#include "common/tile/packed_chunks.cuh"
+#include "common/tile/packed_segments.cuh"
 #include "common/tile/requirements.hpp"
 #include "common/tile/select_shape.cuh"
+#include "common/tile/sequences_alone.cuh"
 #include "common/tile/state.cuh"
 #include "common/tile/store_tile.cuh"
 
@@ -126,17 +132,18 @@ __device__ __forceinline__ void load_decays_async(float* to, const float* from) 
 }
 
 /// The walk from the beginning. @param first the block's column of Dv
-template <class Shape, int kDepth>
-__device__ __forceinline__ void walk_forwards(const Bf16Arguments& a, const Workspace& x, int first) {
+template <class Shape, int kDepth, class Arguments>
+__device__ __forceinline__ void walk_forwards(const Arguments& a, const Workspace& x, const HeadOfChunks& head,
+                                              int first) {
   constexpr int kDk = Shape::kDk;
-  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int b = head.b, h = head.h;
   const int columns = min(kColumns, a.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
   auto* tiles = dynamic_shared<Tiles<Shape>>();  // kDepth
   auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + kDepth) + warp_index() * kChunk * 16;
   const auto load = [&](int n) {
     Tiles<Shape>& to = tiles[n % kDepth];
-    const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
-    const std::int64_t chunk = (std::int64_t(b) * a.H + h) * x.N + n;
+    const int t = n * kChunk, b = hide_from_compiler(head.b);
+    const std::int64_t chunk = head.first + n;
     load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
     load_tile_async(SwizzledTile<kDk>{to.K}, a.k.row(b, h, t), a.k.stride_l, a.L - t, a.Dk);
     load_tile_async(ValueTile{to.V}, a.v.row(b, h, t) + first, a.v.stride_l, a.L - t, columns);
@@ -147,13 +154,13 @@ __device__ __forceinline__ void walk_forwards(const Bf16Arguments& a, const Work
   typename Shape::State S;
   load_state<Shape>(S, a.initial_state.data ? a.initial_state.row(b, h, 0) + first : nullptr, a.initial_state.stride_l,
                     a.Dk, columns);
-  for (int n = 0; n < x.N; ++n) {
+  for (int n = 0; n < head.N; ++n) {
     cp_async_wait<0>();
     __syncthreads();
-    if (kDepth == 2 && n + 1 < x.N) load(n + 1);
+    if (kDepth == 2 && n + 1 < head.N) load(n + 1);
     Tiles<Shape>& from = tiles[n % kDepth];
     const SwizzledTile<kDk> K{from.K};
-    uint4* states = fragments_of(x.S, a, (std::int64_t(b) * a.H + h) * x.N + n, a.Dk / 16, j);
+    uint4* states = fragments_of(x.S, a, head.first + n, a.Dk / 16, j);
 
     const auto pass_on_state = [&](int d, const uint4& s) {
       if (j < a.Dv && d * 16 < a.Dk) store_global(states + d * 32, s);
@@ -167,7 +174,7 @@ __device__ __forceinline__ void walk_forwards(const Bf16Arguments& a, const Work
                            from.decays + kToEnd * kChunk, pass_on_v_new);
     if constexpr (kDepth == 1) {
       __syncthreads();  // no warp reads the tiles any more
-      if (n + 1 < x.N) load(n + 1);
+      if (n + 1 < head.N) load(n + 1);
     }
     const int t = n * kChunk;
     store_warp_output(x.v_new.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
@@ -184,17 +191,17 @@ __device__ __forceinline__ uint4 decayed_fragment(const uint4& x, const float* d
 
 /// The walk from the end.
 template <class Shape, int kDepth>
-__device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, const Bf16Arguments& a,
-                                               const Workspace& x, int first) {
+__device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, const Workspace& x,
+                                               const HeadOfChunks& head, int first) {
   constexpr int kDk = Shape::kDk;
-  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int b = head.b, h = head.h;
   const int columns = min(kColumns, g.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
   auto* tiles = dynamic_shared<GradientTiles<Shape>>();  // kDepth
   auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + kDepth) + warp_index() * kChunk * 16;
   const auto load = [&](int n) {
     GradientTiles<Shape>& to = tiles[n % kDepth];
-    const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
-    const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
+    const int t = n * kChunk, b = hide_from_compiler(head.b);
+    const std::int64_t chunk = head.first + n;
     load_units_async<3 * kBlockUnits>(int(threadIdx.x), to.blocks, x.blocks + chunk * 3 * kBlockUnits);
     load_tile_async(SwizzledTile<kDk>{to.K}, g.k.row(b, h, t), g.k.stride_l, g.L - t, g.Dk);
     load_tile_async(SwizzledTile<kDk>{to.Q}, g.q.row(b, h, t), g.q.stride_l, g.L - t, g.Dk);
@@ -202,19 +209,19 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
     load_decays_async(to.decays, x.decays + chunk * kDecays);
     cp_async_commit();
   };
-  load(x.N - 1);
+  load(head.N - 1);
   typename Shape::State S;  // dS / scale
   load_state<Shape>(S, g.dfinal_state.data ? g.dfinal_state.row(b, h, 0) + first : nullptr, g.dfinal_state.stride_l,
                     g.Dk, columns);
   scale_state<Shape>(S, 1 / g.scale);
-  for (int n = x.N - 1; n >= 0; --n) {
+  for (int n = head.N - 1; n >= 0; --n) {
     cp_async_wait<0>();
     __syncthreads();
     if (kDepth == 2 && n > 0) load(n - 1);
     GradientTiles<Shape>& from = tiles[n % kDepth];
     const SwizzledTile<kDk> K{from.K}, Q{from.Q};
     const float *of_queries = from.decays + kOfQueries * kChunk, *of_keys = from.decays + kOfKeys * kChunk;
-    uint4* states = fragments_of(x.dS, a, (std::int64_t(b) * g.H + h) * x.N + n, g.Dk / 16, j);
+    uint4* states = fragments_of(x.dS, g, head.first + n, g.Dk / 16, j);
 
     WarpFragments outputs;  // dO^T
     load_transposed_values(outputs, ValueTile{from.dO}, warp_column);
@@ -256,10 +263,36 @@ template <class Shape, int kDepth>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
     walks_kernel(Bf16BackwardArguments g, Bf16Arguments a, Workspace x) {
   const int tiles = int(gridDim.x) / 2, tile = int(blockIdx.x);
+  const HeadOfChunks head(int(blockIdx.z), int(blockIdx.y), g.H, x.N);
   if (tile < tiles) {
-    walk_forwards<Shape, kDepth>(a, x, tile * kColumns);
+    walk_forwards<Shape, kDepth>(a, x, head, tile * kColumns);
   } else {
-    walk_backwards<Shape, kDepth>(g, a, x, (tile - tiles) * kColumns);
+    walk_backwards<Shape, kDepth>(g, x, head, (tile - tiles) * kColumns);
+  }
+}
+
+/// What the kernels pass on, of a sequence that begins at a position.
+__device__ __forceinline__ Workspace from_position(Workspace x, int begin) {
+  x.v_new.data += begin * x.v_new.stride_l;
+  x.dg_parts.data += begin * x.dg_parts.stride_l;
+  return x;
+}
+
+/// The same of packed sequences. Grid (entries of the list x tiles of Dv for each walk, H, B).
+/// @param list of sequences, see list_segments(), each a single segment
+template <class Shape, int kDepth>
+__global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
+    packed_walks_kernel(PackedBf16BackwardArguments p, Workspace all, const int4* list) {
+  const int tiles = (p.all.Dv - 1) / kColumns + 1, tile = int(blockIdx.x) % (2 * tiles);
+  const int4 sequence = load_global(list + int(blockIdx.x) / (2 * tiles));
+  if (sequence.y == sequence.z) return;
+  const Bf16BackwardArguments g = sequence_of(p.all, sequence.x, sequence.y, sequence.z - sequence.y);
+  const Workspace x = from_position(all, sequence.y);
+  const HeadOfChunks head(int(blockIdx.z), int(blockIdx.y), g.H, x.N, sequence.x, p.N, sequence.y, sequence.z);
+  if (tile < tiles) {
+    walk_forwards<Shape, kDepth>(g, x, head, tile * kColumns);
+  } else {
+    walk_backwards<Shape, kDepth>(g, x, head, (tile - tiles) * kColumns);
   }
 }
 
@@ -302,14 +335,13 @@ __device__ __forceinline__ float dot(const uint4& x, const uint4& y) {
   return two(x.x, y.x) + two(x.y, y.y) + two(x.z, y.z) + two(x.w, y.w);
 }
 
-/// Grid (chunks and tiles of Dk, H, B). @tparam Shape its keys are the columns of Dv, its values the block's of Dk
+/// The gradients of chunk n. @tparam Shape its keys are the columns of Dv, its values the block's of Dk
 template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kDk <= 128 ? 2 : 1)
-    gradients_kernel(Bf16BackwardArguments g, Bf16Arguments a, Workspace x) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), key_tiles = (g.Dk - 1) / Shape::kDv + 1;
-  const int n = int(blockIdx.x) / key_tiles, tile = int(blockIdx.x) % key_tiles, first = tile * Shape::kDv;
+__device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g, const Workspace& x,
+                                                  const HeadOfChunks& head, int n, int tile) {
+  const int b = head.b, h = head.h, first = tile * Shape::kDv;
   const int t = n * kChunk, rows = g.L - t, columns = min(Shape::kDv, g.Dk - first);
-  const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
+  const std::int64_t chunk = head.first + n;
   auto* memory = dynamic_shared<ChunkTilesOf<Shape>>();
   auto& at = memory->at;
   const typename Shape::KeyTile dO{memory->dO}, dV{memory->dV}, v_new{memory->v_new};
@@ -323,7 +355,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kDk <= 128 ? 2 : 1)
   Shape::load(K, g.k.row(b, h, t) + first, g.k.stride_l, rows, columns);
   cp_async_commit();
   const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0);  // the same in all lanes, as the compiler is told
-  if (warp == 0) running_sums(at.sums, a.g, b, h, t, a.L);
+  if (warp == 0) running_sums(at.sums, g.g, b, h, t, g.L);
   if (threadIdx.x < kChunk) at.factors[threadIdx.x] = load_global(x.factors + chunk * kChunk + threadIdx.x);
   cp_async_wait<0>();
   __syncthreads();
@@ -366,8 +398,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kDk <= 128 ? 2 : 1)
   const int d = first + warp * Shape::kWarpColumns;
   const std::int64_t stride = g.Dk / 16 * 32;
   const int count = d < g.Dk ? g.Dv / 16 : 0;
-  const uint4* S = fragments_of(x.S, a, chunk, g.Dk / 16, 0) + d / 16 * 32;
-  const uint4* dS = fragments_of(x.dS, a, chunk, g.Dk / 16, 0) + d / 16 * 32;
+  const uint4* S = fragments_of(x.S, g, chunk, g.Dk / 16, 0) + d / 16 * 32;
+  const uint4* dS = fragments_of(x.dS, g, chunk, g.Dk / 16, 0) + d / 16 * 32;
   const auto fragment = [&](const uint4* states, int j) {
     return j < count ? load_global(states + j * stride) : uint4{};
   };
@@ -444,6 +476,29 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kDk <= 128 ? 2 : 1)
   if (last + 1 < rows) store_global(parts + (last + 1) * x.dg_parts.stride_l, dg - db);
 }
 
+/// Grid (chunks and tiles of Dk, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kDk <= 128 ? 2 : 1)
+    gradients_kernel(Bf16BackwardArguments g, Workspace x) {
+  const int key_tiles = (g.Dk - 1) / Shape::kDv + 1;
+  compute_gradients<Shape>(g, x, HeadOfChunks(int(blockIdx.z), int(blockIdx.y), g.H, x.N), int(blockIdx.x) / key_tiles,
+                           int(blockIdx.x) % key_tiles);
+}
+
+/// The same of packed sequences. Grid (packed_chunks() and tiles of Dk, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kDk <= 128 ? 2 : 1)
+    packed_gradients_kernel(PackedBf16BackwardArguments p, Workspace all) {
+  const int key_tiles = (p.all.Dk - 1) / Shape::kDv + 1;
+  const PackedChunk chunk(p.cu_seqlens, p.N, int(blockIdx.x) / key_tiles);
+  if (chunk.begin == chunk.end) return;
+  const int n = chunk.sequence, begin = load_global(p.cu_seqlens + n);
+  const Bf16BackwardArguments g = sequence_of(p.all, n, begin, chunk.end - begin);
+  const Workspace x = from_position(all, begin);
+  compute_gradients<Shape>(g, x, HeadOfChunks(int(blockIdx.z), int(blockIdx.y), g.H, x.N, n, p.N, begin, chunk.end),
+                           (chunk.begin - begin) / kChunk, int(blockIdx.x) % key_tiles);
+}
+
 /// dg = the sum of its parts. Grid (blocks of kThreads positions, H, B).
 __global__ void __launch_bounds__(kThreads)
     sum_kernel(View<const float> parts, std::int64_t part, int count, View<float> dg, int L) {
@@ -470,53 +525,94 @@ int key_columns(const Bf16BackwardArguments& g) {
 struct Bytes {
   std::int64_t states, v_new, factors, blocks, dg;  // dS takes as much as S
 
-  explicit Bytes(const Bf16BackwardArguments& g)
-      : states(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * g.Dk * g.Dv * 2),
+  /// @param N chunks of a head
+  Bytes(const Bf16BackwardArguments& g, int N)
+      : states(std::int64_t(g.B) * g.H * N * g.Dk * g.Dv * 2),
         v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2),
-        factors(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * kChunk * 4),
-        blocks(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * 3 * kBlockUnits * std::int64_t(sizeof(uint4))),
+        factors(std::int64_t(g.B) * g.H * N * kChunk * 4),
+        blocks(std::int64_t(g.B) * g.H * N * 3 * kBlockUnits * std::int64_t(sizeof(uint4))),
         dg(g.Dk <= key_columns(g) ? 0 : std::int64_t(g.B) * g.H * g.L * 4 * ceil_div(g.Dk, key_columns(g))) {}
   std::int64_t all() const { return 2 * states + blocks + v_new + factors + dg; }
 };
 
-}  // namespace
-
-void tensor_core_backward(const Bf16BackwardArguments& g) {
-  const Bytes bytes(g);
+/// Memory for what the kernels pass on, with what prepare() leaves.
+/// @param arguments of prepare() @param N chunks of a head
+template <class Arguments>
+Workspace workspace_of(const Bf16BackwardArguments& g, int N, const Arguments& arguments) {
+  const Bytes bytes(g, N);
   auto* memory = workspace<unsigned char>("gated_delta_rule --backward: tensor_core", std::size_t(bytes.all()));
   auto *dS = memory + bytes.states, *blocks = dS + bytes.states, *v_new = blocks + bytes.blocks;
   auto* factors = reinterpret_cast<float*>(v_new + bytes.v_new);
   auto* dg = reinterpret_cast<float*>(v_new + bytes.v_new + bytes.factors);
-  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
-  const Bf16Arguments a = forward_of(g);
-  const int key_tiles = ceil_div(g.Dk, key_columns(g));
-  const Workspace x{prepare(a, {kLeastBeta, factors, reinterpret_cast<uint4*>(blocks)}),
+  const Workspace x{prepare(arguments, {kLeastBeta, factors, reinterpret_cast<uint4*>(blocks)}),
                     packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
                     reinterpret_cast<uint4*>(memory),
                     reinterpret_cast<uint4*>(dS),
                     reinterpret_cast<uint4*>(blocks),
                     factors,
-                    key_tiles == 1 ? g.dg : packed(dg, g.H, g.L, 1),
+                    g.Dk <= key_columns(g) ? g.dg : packed(dg, g.H, g.L, 1),
                     std::int64_t(g.B) * g.H * g.L};
   end_part("prepare");
-  select_shape(g.Dk, [&]<class Shape>(Shape) {
-    const dim3 tiles = grid(2 * ceil_div(g.Dv, kColumns));
+  return x;
+}
+
+/// Calls walks(shape, depth, bytes) with tiles of two chunks, or of one where there is no room for two; then
+/// gradients(shape) with the shape of the last kernel; and adds up dg.
+template <class Walks, class Gradients>
+void start_kernels(const Bf16BackwardArguments& g, const Workspace& x, Walks walks, Gradients gradients) {
+  select_shape(g.Dk, [&]<class Shape>(Shape shape) {
     constexpr std::size_t kTwo = kWalkBytes<GradientTiles<Shape>, 2>, kOne = kWalkBytes<GradientTiles<Shape>, 1>;
     if (shared_memory_missing(kTwo).empty()) {
-      launch(walks_kernel<Shape, 2>, {tiles, kThreads, kTwo}, g, a, x);
+      walks(shape, std::integral_constant<int, 2>(), kTwo);
     } else {
-      launch(walks_kernel<Shape, 1>, {tiles, kThreads, kOne}, g, a, x);
+      walks(shape, std::integral_constant<int, 1>(), kOne);
     }
     end_part("walks");
   });
-  select_shape<GradientShape>(g.Dv, key_columns(g), [&]<class Shape>(Shape) {
-    launch(gradients_kernel<Shape>, {grid(x.N * key_tiles), unsigned(Shape::kThreads), sizeof(ChunkTilesOf<Shape>)}, g,
-           a, x);
-  });
-  if (key_tiles > 1) {
-    launch(sum_kernel, {grid(ceil_div(g.L, kThreads)), kThreads}, read_only(x.dg_parts), x.part, key_tiles, g.dg, g.L);
+  select_shape<GradientShape>(g.Dv, key_columns(g), gradients);
+  if (g.Dk > key_columns(g)) {
+    launch(sum_kernel, {dim3(unsigned(ceil_div(g.L, kThreads)), unsigned(g.H), unsigned(g.B)), kThreads},
+           read_only(x.dg_parts), x.part, ceil_div(g.Dk, key_columns(g)), g.dg, g.L);
   }
   end_part("gradients");
+}
+
+}  // namespace
+
+void tensor_core_backward(const Bf16BackwardArguments& g) {
+  const Bf16Arguments a = forward_of(g);
+  const Workspace x = workspace_of(g, ceil_div(g.L, kChunk), a);
+  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
+  start_kernels(
+      g, x,
+      [&]<class Shape, int kDepth>(Shape, std::integral_constant<int, kDepth>, std::size_t bytes) {
+        launch(walks_kernel<Shape, kDepth>, {grid(2 * ceil_div(g.Dv, kColumns)), kThreads, bytes}, g, a, x);
+      },
+      [&]<class Shape>(Shape) {
+        launch(gradients_kernel<Shape>,
+               {grid(x.N * ceil_div(g.Dk, key_columns(g))), unsigned(Shape::kThreads), sizeof(ChunkTilesOf<Shape>)}, g,
+               x);
+      });
+}
+
+void packed_tensor_core_backward(const PackedBf16BackwardArguments& p) {
+  const Bf16BackwardArguments& g = p.all;
+  const PackedSequences<Bf16Arguments> forward{forward_of(g), p.cu_seqlens, p.N};
+  const int4* list = list_segments(p.cu_seqlens, whole_sequences(g.L, p.N));
+  const Workspace x = workspace_of(g, packed_chunks(extents_of(g), p.N), forward);
+  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
+  start_kernels(
+      g, x,
+      [&]<class Shape, int kDepth>(Shape, std::integral_constant<int, kDepth>, std::size_t bytes) {
+        launch(packed_walks_kernel<Shape, kDepth>, {grid(p.N * 2 * ceil_div(g.Dv, kColumns)), kThreads, bytes}, p, x,
+               list);
+      },
+      [&]<class Shape>(Shape) {
+        launch(packed_gradients_kernel<Shape>,
+               {grid(x.N * ceil_div(g.Dk, key_columns(g))), unsigned(Shape::kThreads), sizeof(ChunkTilesOf<Shape>)}, p,
+               x);
+      });
+  hand_states_on(p);
 }
 
 std::string tensor_core_backward_unsupported(const Bf16BackwardArguments& g) {
@@ -535,11 +631,16 @@ std::string tensor_core_backward_unsupported(const Bf16BackwardArguments& g) {
 }
 
 std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments& g) {
-  return prepared_memory(forward_of(g)) + Bytes(g).all();
+  return prepared_memory(forward_of(g)) + Bytes(g, ceil_div(g.L, kChunk)).all();
+}
+
+std::int64_t packed_tensor_core_backward_memory(const PackedBf16BackwardArguments& p) {
+  const int N = packed_chunks(extents_of(p.all), p.N);
+  return prepared_memory(forward_of(p.all), N) + Bytes(p.all, N).all() + std::int64_t(sizeof(int4)) * p.N;
 }
 
 std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
-  const Bytes bytes(g);
+  const Bytes bytes(g, ceil_div(g.L, kChunk));
   const std::int64_t heads = std::int64_t(g.B) * g.H, chunks = heads * ceil_div(g.L, kChunk), positions = heads * g.L;
   const std::int64_t keys = positions * g.Dk * 2, values = bytes.v_new, gates = positions * 4;
   const std::int64_t P = chunks * kBlockUnits * std::int64_t(sizeof(uint4)), decays = chunks * kDecays * 4;

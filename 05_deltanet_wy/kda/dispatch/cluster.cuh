@@ -290,7 +290,7 @@ __device__ __forceinline__ void prepare_rows(const Bf16Arguments& a, const Clust
     const ChunkSlot<Shape::kDk> slot = memory.slot(j % kOwnSlots);
     barriers.raw[j % kOwnSlots].wait(j / kOwnSlots % 2);
     const int rows = a.L - n * tile::kChunk;
-    if (Heads::kArePacked && rows < tile::kChunk) clear_rows_behind(slot, rows, kOfRows);
+    if (Heads::kArePacked && rows < tile::kChunk) clear_rows(slot, rows, kOfRows);
     if (kNormalize) find_factors(slot, warp, barriers.factors);
     const Way way = decay_with_anchors<kNormalize>(slot, warp, barriers.ways[j % kOwnSlots], kOfRows, barriers.factors);
     if (way == kLongWay) {

@@ -237,7 +237,7 @@ __device__ __forceinline__ void load_chunk(const Memory& memory, Barriers& barri
 }
 
 /// Makes rows from number `rows` on of k, g and V zeros. A warpgroup calls it, and waits behind it.
-__device__ __forceinline__ void clear_rows_behind(const Slot& slot, int rows) {
+__device__ __forceinline__ void clear_rows(const Slot& slot, int rows) {
   constexpr int kRowBytes = 128, kPanel = kPositions * kRowBytes;
   const auto clear = [&](int offset) {
     auto* units = reinterpret_cast<uint4*>(slot.memory + offset);
@@ -442,7 +442,7 @@ __device__ __forceinline__ void prepare(const Bf16Arguments& a, const Memory& me
     barriers.raw[n % Barriers::kRaw].wait(unsigned(n / Barriers::kRaw) % 2);
     if (barriers.is_end[n % Barriers::kRaw]) break;
     if (walk.rows(n) < kPositions) {
-      clear_rows_behind(slot, walk.rows(n));
+      clear_rows(slot, walk.rows(n));
       wait_at_named_barrier(barrier, kWarpgroup);
     }
     if (kNormalize) find_factors(slot, own.factors);

@@ -62,6 +62,8 @@
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/forward_arguments.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/sub_chunk_gradients.cuh"
+#include "05_deltanet_wy/packed_backward.hpp"
+#include "05_deltanet_wy/packed_gradients.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/cp_async.cuh"
 #include "common/device/device.hpp"
@@ -72,9 +74,13 @@
 #include "common/tile/base2.cuh"
 #include "common/tile/chunk_products.cuh"
 #include "common/tile/decay_rows.cuh"
+#include "common/tile/head_of_chunks.cuh"
 #include "common/tile/load_tile.cuh"
+#include "common/tile/packed_chunks.cuh"
+#include "common/tile/packed_segments.cuh"
 #include "common/tile/requirements.hpp"
 #include "common/tile/select_shape.cuh"
+#include "common/tile/sequences_alone.cuh"
 #include "common/tile/state.cuh"
 #include "common/tile/store_tile.cuh"
 #include "common/tile/sub_chunk.hpp"
@@ -133,16 +139,17 @@ __device__ __forceinline__ void load_keys_async(Tiles& to, const Prepared& x, st
 
 /// The walk from the beginning. @param first the block's column of Dv
 template <class Shape>
-__device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, const Workspace& x, int first) {
+__device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, const Workspace& x,
+                                              const HeadOfChunks& head, int first) {
   constexpr int kDk = Shape::kDk;
-  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int b = head.b, h = head.h;
   const int columns = min(kColumns, g.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
   auto* tiles = dynamic_shared<Tiles<Shape>>();  // two
   auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;
   const auto load = [&](int n) {
     Tiles<Shape>& to = tiles[n % 2];
-    const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
-    const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
+    const int t = n * kChunk, b = hide_from_compiler(head.b);
+    const std::int64_t chunk = head.first + n;
     load_units_async<2 * kBlockUnits>(int(threadIdx.x), to.T, x.T + chunk * 2 * kBlockUnits);
     load_keys_async<kDk>(to, x, chunk, g.Dk);
     load_tile_async(ValueTile{to.V}, g.v.row(b, h, t) + first, g.v.stride_l, g.L - t, columns);
@@ -152,13 +159,13 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, co
   typename Shape::State S;
   load_state<Shape>(S, g.initial_state.data ? g.initial_state.row(b, h, 0) + first : nullptr, g.initial_state.stride_l,
                     g.Dk, columns);
-  for (int n = 0; n < x.N; ++n) {
+  for (int n = 0; n < head.N; ++n) {
     cp_async_wait<0>();
     __syncthreads();
-    if (n + 1 < x.N) load(n + 1);
+    if (n + 1 < head.N) load(n + 1);
     Tiles<Shape>& from = tiles[n % 2];
     const SwizzledTile<kDk> K{from.K}, K_end{from.K_end};
-    uint4* states = fragments_of(x.S, g, (std::int64_t(b) * g.H + h) * x.N + n, g.Dk / 16, j);
+    uint4* states = fragments_of(x.S, g, head.first + n, g.Dk / 16, j);
 
     const auto pass_on_state = [&](int d, const uint4& s) {
       if (j < g.Dv && d * 16 < g.Dk) store_global(states + d * 32, s);
@@ -176,34 +183,35 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, co
 
 /// The walk from the end.
 template <class Shape>
-__device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, const Workspace& x, int first) {
+__device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, const Workspace& x,
+                                               const HeadOfChunks& head, int first) {
   constexpr int kDk = Shape::kDk;
-  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int b = head.b, h = head.h;
   const int columns = min(kColumns, g.Dv - first), warp_column = warp_index() * 16, j = first + warp_column;
   auto* tiles = dynamic_shared<GradientTiles<Shape>>();  // two
   auto* staging = reinterpret_cast<__nv_bfloat16*>(tiles + 2) + warp_index() * kChunk * 16;
   const auto load = [&](int n) {
     GradientTiles<Shape>& to = tiles[n % 2];
-    const int t = n * kChunk, b = hide_from_compiler(int(blockIdx.z));
-    const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
+    const int t = n * kChunk, b = hide_from_compiler(head.b);
+    const std::int64_t chunk = head.first + n;
     load_units_async<3 * kBlockUnits>(int(threadIdx.x), to.blocks, x.blocks + chunk * 3 * kBlockUnits);
     load_keys_async<kDk>(to, x, chunk, g.Dk);
     load_tile_async(SwizzledTile<kDk>{to.Q}, x.Q + chunk * kChunk * g.Dk, g.Dk, kChunk, g.Dk);
     load_tile_async(ValueTile{to.dO}, g.d_o.row(b, h, t) + first, g.d_o.stride_l, g.L - t, columns);
     cp_async_commit();
   };
-  load(x.N - 1);
+  load(head.N - 1);
   typename Shape::State S;  // dS / scale
   load_state<Shape>(S, g.dfinal_state.data ? g.dfinal_state.row(b, h, 0) + first : nullptr, g.dfinal_state.stride_l,
                     g.Dk, columns);
   scale_state<Shape>(S, 1 / g.scale);
-  for (int n = x.N - 1; n >= 0; --n) {
+  for (int n = head.N - 1; n >= 0; --n) {
     cp_async_wait<0>();
     __syncthreads();
     if (n > 0) load(n - 1);
     GradientTiles<Shape>& from = tiles[n % 2];
     const SwizzledTile<kDk> K{from.K}, K_end{from.K_end}, Q{from.Q};
-    uint4* states = fragments_of(x.dS, g, (std::int64_t(b) * g.H + h) * x.N + n, g.Dk / 16, j);
+    uint4* states = fragments_of(x.dS, g, head.first + n, g.Dk / 16, j);
 
     WarpFragments outputs;  // dO^T
     load_transposed_values(outputs, ValueTile{from.dO}, warp_column);
@@ -230,73 +238,158 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
   }
 }
 
-/// Grid (tiles of Dv for each walk, H, B).
+/// One of the walks. @param tile of Dv for each walk
 template <class Shape>
-__global__ void __launch_bounds__(kThreads, 1) walks_kernel(Bf16BackwardArguments g, Workspace x) {
-  const int tiles = column_tiles(g.Dv), tile = int(blockIdx.x);
+__device__ __forceinline__ void walk(const Bf16BackwardArguments& g, const Workspace& x, const HeadOfChunks& head,
+                                     int tile) {
+  const int tiles = column_tiles(g.Dv);
   if (tile < tiles) {
-    walk_forwards<Shape>(g, x, tile * kColumns);
+    walk_forwards<Shape>(g, x, head, tile * kColumns);
   } else {
-    walk_backwards<Shape>(g, x, (tile - tiles) * kColumns);
+    walk_backwards<Shape>(g, x, head, (tile - tiles) * kColumns);
   }
 }
 
-/// Grid (chunks and tiles of Dk, H, B). @tparam Shape its keys are the columns of Dv
+/// Grid (tiles of Dv for each walk, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(kThreads, 1) walks_kernel(Bf16BackwardArguments g, Workspace x) {
+  walk<Shape>(g, x, HeadOfChunks(int(blockIdx.z), int(blockIdx.y), g.H, x.N), int(blockIdx.x));
+}
+
+/// What the kernels pass on, of a sequence that begins at a position.
+__device__ __forceinline__ Workspace from_position(Workspace x, int begin) {
+  x.v_new.data += begin * x.v_new.stride_l;
+  return x;
+}
+
+/// The same of packed sequences. Grid (entries of the list x tiles of Dv for each walk, H, B).
+/// @param list of sequences, see list_segments(), each a single segment
+template <class Shape>
+__global__ void __launch_bounds__(kThreads, 1)
+    packed_walks_kernel(PackedBf16BackwardArguments p, Workspace all, const int4* list) {
+  const int tiles = 2 * column_tiles(p.all.Dv);
+  const int4 sequence = load_global(list + int(blockIdx.x) / tiles);
+  if (sequence.y == sequence.z) return;
+  const Bf16BackwardArguments g = sequence_of(p.all, sequence.x, sequence.y, sequence.z - sequence.y);
+  walk<Shape>(g, from_position(all, sequence.y),
+              HeadOfChunks(int(blockIdx.z), int(blockIdx.y), g.H, all.N, sequence.x, p.N, sequence.y, sequence.z),
+              int(blockIdx.x) % tiles);
+}
+
+/// The gradients of 64 columns of Dk of chunk n. @tparam Shape its keys are the columns of Dv
+template <class Shape>
+__device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g, const Workspace& x,
+                                                  const HeadOfChunks& head, int n, int tile) {
+  const std::int64_t chunk = head.first + n;
+  const int stride = g.Dk / 16 * 32;
+  sub_chunks::gradients_of_chunk<Shape>(g, {head.b, head.h, n, tile * kColumns, x.v_new, x.factors + chunk * kChunk},
+                                        sub_chunks::StateFragments{fragments_of(x.S, g, chunk, g.Dk / 16, 0), stride},
+                                        sub_chunks::StateFragments{fragments_of(x.dS, g, chunk, g.Dk / 16, 0), stride});
+}
+
+/// Grid (chunks and tiles of Dk, H, B).
 template <class Shape>
 __global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
     gradients_kernel(Bf16BackwardArguments g, Workspace x) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), key_tiles = column_tiles(g.Dk), n = int(blockIdx.x) / key_tiles;
-  const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
-  const int stride = g.Dk / 16 * 32;
-  sub_chunks::gradients_of_chunk<Shape>(
-      g, {b, h, n, int(blockIdx.x) % key_tiles * kColumns, x.v_new, x.factors + chunk * kChunk},
-      sub_chunks::StateFragments{fragments_of(x.S, g, chunk, g.Dk / 16, 0), stride},
-      sub_chunks::StateFragments{fragments_of(x.dS, g, chunk, g.Dk / 16, 0), stride});
+  const int key_tiles = column_tiles(g.Dk);
+  compute_gradients<Shape>(g, x, HeadOfChunks(int(blockIdx.z), int(blockIdx.y), g.H, x.N), int(blockIdx.x) / key_tiles,
+                           int(blockIdx.x) % key_tiles);
+}
+
+/// The same of packed sequences. Grid (packed_chunks() and tiles of Dk, H, B).
+template <class Shape>
+__global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
+    packed_gradients_kernel(PackedBf16BackwardArguments p, Workspace all) {
+  const int key_tiles = column_tiles(p.all.Dk);
+  const PackedChunk chunk(p.cu_seqlens, p.N, int(blockIdx.x) / key_tiles);
+  if (chunk.begin == chunk.end) return;
+  const int n = chunk.sequence, begin = load_global(p.cu_seqlens + n);
+  const Bf16BackwardArguments g = sequence_of(p.all, n, begin, chunk.end - begin);
+  compute_gradients<Shape>(g, from_position(all, begin),
+                           HeadOfChunks(int(blockIdx.z), int(blockIdx.y), g.H, all.N, n, p.N, begin, chunk.end),
+                           (chunk.begin - begin) / kChunk, int(blockIdx.x) % key_tiles);
 }
 
 /// Bytes of what the kernels pass on, beside those of prepare().
 struct Bytes {
   std::int64_t states, v_new, factors, blocks;  // dS takes as much as S
 
-  explicit Bytes(const Bf16BackwardArguments& g)
-      : states(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * g.Dk * g.Dv * 2),
+  /// @param N chunks of a head
+  Bytes(const Bf16BackwardArguments& g, int N)
+      : states(std::int64_t(g.B) * g.H * N * g.Dk * g.Dv * 2),
         v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2),
-        factors(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * kChunk * 4),
-        blocks(std::int64_t(g.B) * g.H * ceil_div(g.L, kChunk) * 3 * kBlockUnits * std::int64_t(sizeof(uint4))) {}
+        factors(std::int64_t(g.B) * g.H * N * kChunk * 4),
+        blocks(std::int64_t(g.B) * g.H * N * 3 * kBlockUnits * std::int64_t(sizeof(uint4))) {}
   std::int64_t all() const { return 2 * states + blocks + v_new + factors; }
 };
 
-}  // namespace
-
-void tensor_core_backward(const Bf16BackwardArguments& g) {
-  const Bytes bytes(g);
+/// Memory for what the kernels pass on, with what prepare() leaves.
+/// @param arguments of prepare() @param N chunks of a head
+template <class Arguments>
+Workspace workspace_of(const Bf16BackwardArguments& g, int N, const Arguments& arguments) {
+  const Bytes bytes(g, N);
   auto* memory = workspace<unsigned char>("kda --backward: tensor_core", std::size_t(bytes.all()));
   auto *dS = memory + bytes.states, *blocks = dS + bytes.states, *v_new = blocks + bytes.blocks;
   auto* factors = reinterpret_cast<float*>(v_new + bytes.v_new);
-  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
-  const Workspace x{prepare(forward_of(g), {kLeastBeta, factors, reinterpret_cast<uint4*>(blocks)}),
+  const Workspace x{prepare(arguments, {kLeastBeta, factors, reinterpret_cast<uint4*>(blocks)}),
                     packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
                     reinterpret_cast<uint4*>(memory),
                     reinterpret_cast<uint4*>(dS),
                     reinterpret_cast<uint4*>(blocks),
                     factors};
   end_part("prepare");
-  select_shape(g.Dk, [&]<class Shape>(Shape) {
-    if constexpr (Shape::kDk <= kMaxDim) {
-      const dim3 tiles = grid(2 * column_tiles(g.Dv));
-      launch(walks_kernel<Shape>, {tiles, kThreads, kWalkBytes<GradientTiles<Shape>>}, g, x);
-    }
+  return x;
+}
+
+/// Calls walks(shape) and then gradients(shape), each with the shape of its kernel.
+template <class Walks, class Gradients>
+void start_kernels(const Bf16BackwardArguments& g, Walks walks, Gradients gradients) {
+  select_shape(g.Dk, [&]<class Shape>(Shape shape) {
+    if constexpr (Shape::kDk <= kMaxDim) walks(shape);
   });
   end_part("walks");
-  select_shape(g.Dv, [&]<class Shape>(Shape) {
-    if constexpr (Shape::kDk <= kMaxDim) {
-      launch(gradients_kernel<Shape>,
-             {grid(x.N * column_tiles(g.Dk)), sub_chunks::kGradientThreads, sizeof(sub_chunks::ChunkMemory<Shape>)}, g,
-             x);
-    }
+  select_shape(g.Dv, [&]<class Shape>(Shape shape) {
+    if constexpr (Shape::kDk <= kMaxDim) gradients(shape);
   });
   if (g.normalize_keys) normalize_rows_backward({g.B, g.H, g.L}, g.k, read_only(g.dk), g.dk, g.Dk);
   end_part("gradients");
+}
+
+}  // namespace
+
+void tensor_core_backward(const Bf16BackwardArguments& g) {
+  const Workspace x = workspace_of(g, ceil_div(g.L, kChunk), forward_of(g));
+  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
+  start_kernels(
+      g,
+      [&]<class Shape>(Shape) {
+        launch(walks_kernel<Shape>, {grid(2 * column_tiles(g.Dv)), kThreads, kWalkBytes<GradientTiles<Shape>>}, g, x);
+      },
+      [&]<class Shape>(Shape) {
+        launch(gradients_kernel<Shape>,
+               {grid(x.N * column_tiles(g.Dk)), sub_chunks::kGradientThreads, sizeof(sub_chunks::ChunkMemory<Shape>)},
+               g, x);
+      });
+}
+
+void packed_tensor_core_backward(const PackedBf16BackwardArguments& p) {
+  const Bf16BackwardArguments& g = p.all;
+  const PackedSequences<Bf16Arguments> forward{forward_of(g), p.cu_seqlens, p.N};
+  const int4* list = list_segments(p.cu_seqlens, whole_sequences(g.L, p.N));
+  const Workspace x = workspace_of(g, packed_chunks(extents_of(g), p.N), forward);
+  const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(g.H), unsigned(g.B)); };
+  start_kernels(
+      g,
+      [&]<class Shape>(Shape) {
+        launch(packed_walks_kernel<Shape>,
+               {grid(p.N * 2 * column_tiles(g.Dv)), kThreads, kWalkBytes<GradientTiles<Shape>>}, p, x, list);
+      },
+      [&]<class Shape>(Shape) {
+        launch(packed_gradients_kernel<Shape>,
+               {grid(x.N * column_tiles(g.Dk)), sub_chunks::kGradientThreads, sizeof(sub_chunks::ChunkMemory<Shape>)},
+               p, x);
+      });
+  hand_states_on(p);
 }
 
 std::string tensor_core_backward_unsupported(const Bf16BackwardArguments& g) {
@@ -312,11 +405,16 @@ std::string tensor_core_backward_unsupported(const Bf16BackwardArguments& g) {
 }
 
 std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments& g) {
-  return prepared_memory(forward_of(g)) + Bytes(g).all();
+  return prepared_memory(forward_of(g)) + Bytes(g, ceil_div(g.L, kChunk)).all();
+}
+
+std::int64_t packed_tensor_core_backward_memory(const PackedBf16BackwardArguments& p) {
+  const int N = packed_chunks(extents_of(p.all), p.N);
+  return prepared_memory(forward_of(p.all), N) + Bytes(p.all, N).all() + std::int64_t(sizeof(int4)) * p.N;
 }
 
 std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
-  const Bytes bytes(g);
+  const Bytes bytes(g, ceil_div(g.L, kChunk));
   const std::int64_t heads = std::int64_t(g.B) * g.H, chunks = heads * ceil_div(g.L, kChunk), positions = heads * g.L;
   const std::int64_t keys = positions * g.Dk * 2, values = bytes.v_new, betas = positions * 4;
   const std::int64_t rows = chunks * kChunk * g.Dk * 2, P = chunks * kBlockUnits * std::int64_t(sizeof(uint4));
