@@ -134,6 +134,9 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda", "cluster", "05_deltanet_wy/kda/dispatch/cluster.cuh", 64, 64, 850, "", "",
      "kScoresRead|output_empty|is_own|empty\\[kPeerSlot\\]"},
     {"kda", "cluster", "05_deltanet_wy/kda/chunk_anchor.cuh", 64, 64, 850, "", "", "tile::kWarpgroup\\);$"},
+    // A sequence of several segments that need their past.
+    {"kda --lengths --gates open", "dispatch", "05_deltanet_wy/kda/clear_rows.cuh", 64, 64, 3000, "", "",
+     "fence_async_proxy"},
     {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/dispatch/tensor_core.cu", 64, 16, 130},
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.cu", 64, 64, 130,
      "prepare_chunks_kernel", "", "^    __syncthreads|wait_at_named_barrier"},

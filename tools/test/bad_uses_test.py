@@ -36,6 +36,9 @@ PACKED = [
     ("03_gla/gla", "gla", {"q": Q, "k": Q, "v": V, "g": Q}),
     ("04_fused_chunk/fused_chunk", "gla", {"q": Q, "k": Q, "v": V, "g": Q}),
     ("04_fused_chunk/fused_chunk", "simple_gla", {"q": Q, "k": Q, "v": V, "g": ("B", "H", "L")}),
+    ("05_deltanet_wy/deltanet_wy", "delta_rule", {"q": Q, "k": Q, "v": V, "beta": ("B", "H", "L")}),
+    ("05_deltanet_wy/deltanet_wy", "gated_delta_rule", {"q": Q, "k": Q, "v": V, "beta": ("B", "H", "L"), "g": ("B", "H", "L")}),
+    ("05_deltanet_wy/deltanet_wy", "kda", {"q": Q, "k": Q, "v": V, "beta": ("B", "H", "L"), "g": Q}),
 ]
 
 # The same with --backward, which takes the gradient of o and that of each sequence's final state.
