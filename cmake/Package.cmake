@@ -57,7 +57,7 @@ function(package_operator name stages folders)
   cmake_parse_arguments(PARSE_ARGV 3 given "" "" "USES;HEADERS")
   package_library(${name})
   set(objects "$<FILTER:$<TARGET_OBJECTS:${stages}>,INCLUDE,${stages}\\.dir/(\\./)?(${folders})/>")
-  set(left_out "/([0-9]+_[a-z0-9_]+|recurrent|recurrent_eigen|eigen|reference|work|definition|matches_chapter_02|products_of_gates|tokens|trace|sequential_backward)\\.cpp\\.o")
+  set(left_out "/([0-9]+_[a-z0-9_]+|recurrent|recurrent_eigen|eigen|reference|work|definition|matches_chapter_02|products_of_gates|tokens|trace|sequential_backward|direct)\\.cpp\\.o")
   target_sources(package_${name} PRIVATE "$<FILTER:${objects},EXCLUDE,${left_out}>")
   list(TRANSFORM given_USES PREPEND package_)
   target_link_libraries(package_${name} PUBLIC ${given_USES} package_runtime)
@@ -69,8 +69,12 @@ package_operator(causal_dot_product linear_attention_stages "causal_dot_product|
 package_operator(linear_attention chunkwise_stages "linear_attention|linear_attention_[a-z_]+" USES causal_dot_product
   HEADERS 02_chunkwise/linear_attention.hpp 02_chunkwise/linear_attention_backward.hpp 02_chunkwise/normalized.hpp
           02_chunkwise/normalized_backward.hpp 02_chunkwise/packed.hpp)
-package_operator(gla gla_stages "gla|gla_backward" HEADERS 03_gla/gla.hpp 03_gla/gla_backward.hpp)
-package_operator(fused_gla fused_chunk_stages "gla" USES gla HEADERS 04_fused_chunk/fused_gla.hpp)
+package_operator(gla gla_stages "gla|gla_backward|gla_packed"
+  HEADERS 03_gla/gla.hpp 03_gla/gla_backward.hpp 03_gla/packed.hpp)
+package_operator(retention gla_stages "retention|retention_backward" USES gla
+  HEADERS 03_gla/retention.hpp 03_gla/retention/requirements.hpp 03_gla/retention_backward.hpp)
+package_operator(fused_gla fused_chunk_stages "gla|gla_packed" USES gla
+  HEADERS 04_fused_chunk/fused_gla.hpp 04_fused_chunk/packed_gla.hpp)
 package_operator(simple_gla fused_chunk_stages "simple_gla|simple_gla_backward|simple_gla_packed" USES gla
   HEADERS 04_fused_chunk/simple_gla.hpp 04_fused_chunk/simple_gla_backward.hpp 04_fused_chunk/packed_simple_gla.hpp)
 package_operator(delta_rule deltanet_wy_stages "delta_rule|delta_rule_backward|chunk"
@@ -79,7 +83,9 @@ package_operator(gated_delta_rule deltanet_wy_stages "gated_delta_rule|gated_del
   HEADERS 05_deltanet_wy/gated_delta_rule.hpp 05_deltanet_wy/gated_delta_rule_backward.hpp)
 package_operator(kda deltanet_wy_stages "kda|kda_backward" USES delta_rule
   HEADERS 05_deltanet_wy/kda.hpp 05_deltanet_wy/kda_backward.hpp)
-
+package_operator(scan scan_stages "scan"
+  HEADERS 06_scan/scan.hpp 06_scan/scan_backward.hpp 06_scan/scan/requirements.hpp)
+package_operator(short_convolution scan_stages "short_convolution" HEADERS 06_scan/short_convolution.hpp)
 package_operator(decode scan_stages "decode|decode_pool" USES linear_attention simple_gla gated_delta_rule kda
   HEADERS 06_scan/decode.hpp 06_scan/decode_pool.hpp)
 

@@ -5,6 +5,8 @@ flashinfer-python flash-qla nvidia-cudnn-frontend). Rules with gates are timed w
 
     tools/compare_with_fla.py [--build build/cuda] [--lengths 512,2048,16384] [--operators gla,...] [--json FILE]
     tools/compare_with_fla.py --shapes 4x8x2048,1x8x16384 --as 8.9,12.0    # B x H x L; ours without what those cards lack
+    tools/compare_with_fla.py --packed 100,16384,731       # sequences of these lengths in one call, one behind the other
+    tools/compare_with_fla.py --key-heads 16 -H 32 -B 1    # groups of heads that share queries and keys
 
 Needs PyTorch, flash-linear-attention and safetensors, and a build of the chapters (`./tutorial setup`). For each operator
 and length it draws inputs, gives them to both, checks that outputs and final states agree, and times both in the same two
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 import importlib
 import inspect
+from itertools import accumulate
 import json
 from math import ceil, sqrt
 from pathlib import Path
@@ -35,6 +38,7 @@ from compare.store import one_line, write_atomically  # noqa: E402
 ROOT = Path(__file__).resolve().parents[1]
 TOLERANCE = 2e-2  # of bf16 against bf16, in the Frobenius norm
 SEED = 1
+SHARE_KEYS = ("gated_delta_rule", "kda")  # the operators with --key-heads
 REQUIRED = "fla"  # peers from other libraries are left out where these are not installed
 
 
@@ -125,11 +129,12 @@ class Gpu:
         torch = self.torch
         torch.manual_seed(SEED)
         B, H, L, Dk, Dv = (problem[symbol] for symbol in ("B", "H", "L", "Dk", "Dv"))
+        Hk = problem.get("Hk", H)
 
         def normal(*shape):
             return torch.randn(*shape, device="cuda")
 
-        q, k, v = normal(B, H, L, Dk), normal(B, H, L, Dk), normal(B, H, L, Dv)
+        q, k, v = normal(B, Hk, L, Dk), normal(B, Hk, L, Dk), normal(B, H, L, Dv)
         if peer.form == "normalize":  # the denominator must stay away from 0
             q, k = q.abs(), k.abs()
         tensors = {}
@@ -177,9 +182,9 @@ class Gpu:
         """The other way round."""
         return x.unflatten(0, (B, -1)).transpose(1, 2)
 
-    def sequence_starts(self, B: int, L: int):
-        """Where B sequences of L begin that lie one behind the other, and where the last one ends."""
-        return self.torch.arange(0, (B + 1) * L, L, dtype=self.torch.int64, device="cuda")
+    def sequence_starts(self, lengths: list[int]):
+        """Where sequences begin that lie one behind the other, and where the last one ends."""
+        return self.torch.tensor([0, *accumulate(lengths)], dtype=self.torch.int64, device="cuda")
 
     def transposed(self, state):
         return state.transpose(-1, -2)
@@ -302,7 +307,8 @@ def their_call(gpu, peer: Peer, problem: dict, inputs: dict, scale: float):
     if peer.packed:
         if problem["Dk"] != problem["Dv"]:  # they would take the one for the other
             raise ValueError("keys and values must have the same width")
-        arguments["cu_seqlens"] = gpu.sequence_starts(problem["B"], problem["L"])
+    if peer.packed or "lengths" in problem:
+        arguments["cu_seqlens"] = gpu.sequence_starts(problem.get("lengths", [problem["L"]] * problem["B"]))
     # Versions up to 0.1 took [B, H, L, D] unless told otherwise; later ones do not know the argument, or warn of it.
     head_first = inspect.signature(function).parameters.get("head_first")
     if head_first is not None and head_first.default is True:
@@ -351,10 +357,11 @@ def run_their_gradients(gpu, peer: Peer, problem: dict, tensors: dict, scale: fl
 # ---- Ours ----------------------------------------------------------------------------------------------------------
 
 
-def run_ours(program: programs.Program, peer: Peer, card: str | None, inputs: Path, outputs: Path) -> dict:
+def run_ours(program: programs.Program, peer: Peer, problem: dict, card: str | None, inputs: Path, outputs: Path) -> dict:
     """What our executable says of the stage that is the peer's; it leaves its outputs in a file."""
     arguments = ["--operator", peer.operator, "--stage", peer.stage, "--input", str(inputs), "--output", str(outputs)]
     arguments += [*programs.options_of(peer.form), *(["--as", card] if card else [])]
+    arguments += ["--key-heads", str(problem["Hk"])] if "Hk" in problem else []
     outcome = programs.run(program.path, arguments, 300)
     if outcome.results is None:
         raise RuntimeError(f"{program.chapter}: {outcome.reason}")
@@ -397,11 +404,12 @@ def compare(gpu, peer: Peer, program: programs.Program, problem: dict, cards: li
         yield row
         return
     source, result = folder / "inputs.safetensors", folder / "outputs.safetensors"
-    gpu.save(tensors, source, {"op": peer.operator, "scale": repr(scale)})
+    borders = {"cu_seqlens": gpu.sequence_starts(problem["lengths"])} if "lengths" in problem else {}
+    gpu.save(tensors | borders, source, {"op": peer.operator, "scale": repr(scale)})
     del tensors
     gpu.free()
     for card in cards:
-        ours = {"as": card, "ours": run_ours(program, peer, card, source, result)}
+        ours = {"as": card, "ours": run_ours(program, peer, problem, card, source, result)}
         yield row | ours | judged(row["theirs"], ours["ours"], agreement(gpu, peer, gpu.load(result), outputs))
 
 
@@ -428,14 +436,28 @@ def shapes(text: str) -> list[tuple[int, int, int]]:
     return sorted(found, key=lambda sizes: sizes[2], reverse=True)
 
 
-def numbers(text: str) -> list[int]:
-    try:
-        result = sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        result = [0]
-    if result[0] < 1:
-        raise Missing(f"--lengths: '{text}' is not a list of whole numbers above 0")
-    return result
+def numbers(option: str, text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise Missing(f"{option}: '{text}' is not a list of whole numbers above 0")
+    return [int(part) for part in parts]
+
+
+def chosen_problems(options) -> list[dict]:
+    """The longest first: their autotuner chooses at the first length that it meets and keeps to that."""
+    common = {"Dk": options.Dk, "Dv": options.Dv}
+    if options.Hk:
+        if options.packed:
+            raise Missing("--packed and --key-heads do not go together")
+        common["Hk"] = options.Hk
+    if options.packed:
+        lengths = numbers("--packed", options.packed)
+        return [{"B": 1, "H": options.H, "L": sum(lengths), **common, "lengths": lengths}]
+    sizes = [(options.B, options.H, L) for L in sorted(set(numbers("--lengths", options.lengths)), reverse=True)]
+    found = [{"B": B, "H": H, "L": L, **common} for B, H, L in (shapes(options.shapes) if options.shapes else sizes)]
+    if options.Hk and (options.Hk < 1 or any(problem["H"] % options.Hk for problem in found)):
+        raise Missing(f"--key-heads: {options.Hk} does not divide the heads")
+    return found
 
 
 def chosen_peers(text: str | None) -> list[Peer]:
@@ -457,6 +479,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--json", type=Path, default=ROOT / "results" / "compare" / "fla.json", metavar="FILE",
                    help="the results (results/compare/fla.json)")  # fmt: skip
     p.add_argument("--shapes", metavar="BxHxL,...", help="problems, in the place of --lengths, -B and -H")
+    p.add_argument("--packed", metavar="L,L", help="sequences of these lengths in one call, in the place of --lengths and -B")
+    p.add_argument("--key-heads", type=int, dest="Hk", metavar="N", help="heads of q and k, of " + " and ".join(SHARE_KEYS))
     p.add_argument("--as", dest="cards", metavar="X.Y,...",
                    help="ours with what cards of these compute capabilities have (the option --as of the chapters)")  # fmt: skip
     for option, symbol, default in (("-B", "B", 4), ("-H", "H", 8), ("--key-dim", "Dk", 128), ("--value-dim", "Dv", 128)):
@@ -465,10 +489,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(options, gpu_of=Gpu) -> int:
-    # The longest first: their autotuner chooses at the first length that it meets and keeps to that.
-    lengths = [(options.B, options.H, L) for L in reversed(numbers(options.lengths))]
-    problems = shapes(options.shapes) if options.shapes else lengths
+    problems = chosen_problems(options)
     cards, wanted = options.cards.split(",") if options.cards else [None], chosen_peers(options.operators)
+    if options.Hk:
+        wanted = [peer for peer in wanted if peer.operator in SHARE_KEYS]
     chapters = {program.chapter: program for program in programs.load_all(options.build)}
     for peer in wanted:
         if peer.chapter not in chapters:
@@ -486,10 +510,9 @@ def run(options, gpu_of=Gpu) -> int:
         "comparisons": rows,
     }
     with tempfile.TemporaryDirectory(prefix="compare_with_fla_") as folder:
-        for B, H, L in problems:
+        for problem in problems:
             for peer in wanted:
-                problem = {"B": B, "H": H, "L": L, "Dk": options.Dk, "Dv": options.Dv}
-                print(f"{peer.label} B={B} H={H} L={L}", file=sys.stderr)
+                print(peer.label, *(f"{symbol}={problem[symbol]}" for symbol in ("B", "H", "L")), file=sys.stderr)
                 try:
                     for row in compare(gpu, peer, chapters[peer.chapter], problem, cards, Path(folder)):
                         rows.append(row)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compiles what only nvcc's build compiles, for all architectures, without linking: no GPU is needed, and nothing runs.
 
-Usage: compile_cuda.py [BUILD]      a folder for CMake, build/cuda-all if none is named
+    tools/compile_cuda.py                   with a folder for CMake, build/cuda-all; --build names another
+    tools/compile_cuda.py --since main      of these files, those that changed since a commit, or that include what did
 
 All .cu files are compiled for compute capability 8.0. Those that reach common/device/architecture.cuh, and so may have
 other text for another architecture, are compiled for 8.6, 8.9, 9.0a, 10.0 and 12.0 as well, as far as nvcc knows these.
@@ -10,6 +11,7 @@ Of .cpp files, those with lines for this backend alone: the emulator's build com
 $CUDACXX names the nvcc; else it is the one of the PATH or of /usr/local/cuda.
 """
 
+import argparse
 from concurrent.futures import ThreadPoolExecutor
 import json
 import os
@@ -66,10 +68,10 @@ def configure(nvcc: str, build: Path) -> list[dict]:
 
 
 class Includes:
-    """Which files reach a header."""
+    """Which files are, or reach, one of some."""
 
-    def __init__(self, header: str):
-        self.reaching = {str(ROOT / header): True}
+    def __init__(self, files: list[str]):
+        self.reaching = {str(ROOT / file): True for file in files}
 
     def reach(self, file: str) -> bool:
         if file not in self.reaching:
@@ -78,6 +80,18 @@ class Includes:
             paths = [posixpath.normpath(posixpath.join(folder, n)) for n in names for folder in (ROOT, posixpath.dirname(file))]
             self.reaching[file] = any(self.reach(path) for path in paths if os.path.exists(path))
         return self.reaching[file]
+
+
+def changed_since(commit: str) -> list[str]:
+    """Files that differ from the commit, those not yet committed, too."""
+    found = []
+    for command in (["diff", "--name-only", commit, "--"], ["ls-files", "--others", "--exclude-standard"]):
+        done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            print(f"compile_cuda.py: {' '.join(done.stderr.split())}", file=sys.stderr)
+            sys.exit(2)
+        found += done.stdout.splitlines()
+    return found
 
 
 def for_architectures(command: str, virtual: dict[str, list[str]], known: str) -> str:
@@ -108,16 +122,22 @@ def run(entry: tuple[str, str, str]) -> bool:
 
 
 def main() -> int:
-    build = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/cuda-all").resolve()
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", type=Path, default=ROOT / "build/cuda-all", help="the folder for CMake (build/cuda-all)")
+    parser.add_argument("--since", metavar="COMMIT", help="only what changed since then, and what includes it")
+    options = parser.parse_args()
+    wanted = Includes(changed_since(options.since)) if options.since else None
     nvcc = find_nvcc()
     known = output(nvcc, "--list-gpu-code")
     hopper = set(output(str(ROOT / "tools/check_hopper_code.sh"), "--list").split())  # which compiles these for 90a itself
-    includes = Includes(CONDITIONS)
+    includes = Includes([CONDITIONS])
     entries, conditional = [], 0
-    for command in configure(nvcc, build):
+    for command in configure(nvcc, options.build.resolve()):
         folder, file, line = command["directory"], command["file"], command["command"]
         name = os.path.relpath(file, ROOT)
         if "/test/mutants/" in file or "/test/parts/" in file:  # built only where they are asked for (exercises/who_finds.py)
+            continue
+        if wanted and not wanted.reach(file):
             continue
         if file.endswith(".cu"):
             virtual = PLAIN
@@ -127,7 +147,7 @@ def main() -> int:
             entries.append((folder, name, for_architectures(line, virtual, known)))
         elif "/test/" not in file and BACKEND.search(Path(file).read_text()):
             entries.append((folder, name, line))
-    assert conditional
+    assert conditional or wanted
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = list(pool.map(run, entries))
     print(f"{compiled.count(True)} of {len(entries)} files compile; {conditional} have conditions on the architecture")

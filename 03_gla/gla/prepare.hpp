@@ -36,14 +36,11 @@ struct Prepared {
 /// Reserves the workspace that prepare() fills. It is valid until the next call of either.
 /// @throws CudaError if the memory cannot be allocated
 Prepared reserve_prepared(const Bf16Arguments&);
-/// The same for heads of so many chunks.
-Prepared reserve_prepared(const Bf16Arguments&, int chunks);
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Requires: an empty
 /// subchunk_walk_unsupported().
 /// @throws CudaError if the memory cannot be allocated or the launch is refused
 Prepared prepare(const Bf16Arguments&);
 /// Bytes of that workspace.
 std::int64_t prepared_memory(const Bf16Arguments&);
-std::int64_t prepared_memory(const Bf16Arguments&, int chunks);
 
 }  // namespace tutorial::gla

@@ -3,6 +3,7 @@
 
 #include <climits>
 
+#include "03_gla/gla/dispatch/prepared_chunks.hpp"
 #include "03_gla/gla/launch_plan.hpp"
 #include "03_gla/gla/prepare.hpp"
 #include "03_gla/gla/requirements.hpp"

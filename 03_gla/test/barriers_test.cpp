@@ -23,6 +23,8 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gla", "subchunk_walk", "03_gla/gla/7_subchunk_walk.cu", 64, 64},
     {"gla", "segments", "03_gla/gla/8_segments.cu", 64, 64, 400},
     {"gla", "warpgroup_walk", "03_gla/gla/9_warpgroup_walk.cu", 64, 64, 390, "", "", "output_empty|fence_async_proxy"},
+    // A sequence of two segments.
+    {"gla --lengths", "dispatch", "03_gla/gla_packed/dispatch/dispatch.cu", 64, 64, 3000},
     {"gla --backward", "subchunk_walks", "03_gla/gla_backward/dispatch/subchunk_walks.cu", 80, 64},
     {"gla --backward", "materialized", "03_gla/gla_backward/dispatch/materialized.cu", 80, 64},
     {"gla --backward", "anchored_pairs", "03_gla/gla_backward/states_walk.cuh", 64, 64, 390, "", "",

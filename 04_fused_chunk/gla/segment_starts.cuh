@@ -169,14 +169,13 @@ __device__ __forceinline__ void compute_segment_state(const Bf16Arguments& a, co
 #pragma unroll 1
     for (int t = begin + warp * kSubChunk; t < end; t += kChunk) {
       const int raw = first_raw + raw_ring.stage();
-      Columns gates[kSubChunk], product, decay;
+      Columns gates[kSubChunk], product, decay = {1, 1};
       raw_ring.wait(raw_barriers);
       load_gates(gates, product, memory, raw);
       // Two sets take turns: the set of two chunks before has been read when the barrier of the last chunk has opened.
       auto& products_of = products[raw_ring.stage()][part_of_keys];
       products_of[warp][lane] = make_float2(product[0], product[1]);
       wait_at_named_barrier(1 + part_of_keys, kWarpgroup);
-      decay[0] = decay[1] = 1;
       for (int r = warp + 1; r < kSubChunks; ++r)
         decay[0] *= products_of[r][lane].x, decay[1] *= products_of[r][lane].y;
       ring.wait(slot_empty);
@@ -190,16 +189,12 @@ __device__ __forceinline__ void compute_segment_state(const Bf16Arguments& a, co
       raw_ring.advance();
       ring.advance();
     }
-    if (first_column == 0) {
-      for (int e = 0; e < kKeyColumns / 32 && first_d + e < a.Dk; ++e) {
-        store_global(decays + (segment * kSubChunks + warp) * a.Dk + first_d + e, begin > part.begin ? 0 : all[e]);
-      }
+    for (int e = 0; first_column == 0 && e < kKeyColumns / 32 && first_d + e < a.Dk; ++e) {
+      store_global(decays + (segment * kSubChunks + warp) * a.Dk + first_d + e, begin > part.begin ? 0 : all[e]);
     }
   } else if (group < kDecayers + kWalkers) {
     const int walker = uniform(group - kDecayers), offset = walker * kWarpgroupColumns;
-    WarpgroupState<Shape::kDk> S;
-#pragma unroll
-    for (float& x : S) x = 0;
+    WarpgroupState<Shape::kDk> S = {};
     auto ring = Ring<kValueDepth>::consumer();
     auto slot_ring = Ring<kKeySlots>::consumer();
     for (int t = begin; t < end; t += kChunk) {
@@ -247,13 +242,6 @@ __global__ void __launch_bounds__(kStateBlock<Shape>, 1)
   compute_segment_state<Shape>(a, maps, part, begin, segment, states, decays);
 }
 
-/// The maps of what it reads. Requires: an empty score_levels_unsupported().
-inline StateMaps state_maps(const Bf16Arguments& a) {
-  const TensorSizes keys = tensor_sizes(a, a.Dk);
-  return {tile_map(a.k, keys, kSubChunk), tile_map(a.v, tensor_sizes(a, a.Dv), kChunk),
-          float_tile_map(a.g, keys, kSubChunk)};
-}
-
 /// The states that all segments but the first start from.
 /// @tparam Decay of the segments, one for each row
 template <class Shape, class Begin = void, class Decay = RowDecay<kSubChunks>>
@@ -262,9 +250,12 @@ const float* segment_starts(const Bf16Arguments& a, const LaunchPlan& plan) {
   const std::int64_t rows = std::int64_t(a.B) * a.H * count * a.Dk;
   float* states = workspace<float>("gla: states of segments", std::size_t(rows * a.Dv));
   float* decays = workspace<float>("gla: decays of segments", std::size_t(rows * kSubChunks));
+  const TensorSizes keys = tensor_sizes(a, a.Dk);
+  const StateMaps maps{tile_map(a.k, keys, kSubChunk), tile_map(a.v, tensor_sizes(a, a.Dv), kChunk),
+                       float_tile_map(a.g, keys, kSubChunk)};
   launch(segment_states_kernel<Shape, Begin>,
-         {grid_of<Shape>(extents_of(a), count), kStateBlock<Shape>, StateMemory<Shape>::kBytes}, a, state_maps(a), plan,
-         states, decays);
+         {grid_of<Shape>(extents_of(a), count), kStateBlock<Shape>, StateMemory<Shape>::kBytes}, a, maps, plan, states,
+         decays);
   const CarriedStates<Decay> carried{a.initial_state, a.Dv, states, {decays, a.Dk}};
   carry_states(a.B, a.H, a.Dk, count, carried, {}, plan.starts_early);
   return states;

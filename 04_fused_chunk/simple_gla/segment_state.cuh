@@ -50,10 +50,9 @@ __device__ __forceinline__ void store_into_state(const ChunkDecays& to, const Ch
 /// @param is_reversed the state that a walk from the end leaves at the segment's beginning
 /// @param state [Dk, Dv] @param decay 2 to the sum of the segment's gates
 /// @param has_initial the first segment starts from the initial state instead of zeros, if there is one
-template <class Shape>
-__device__ __forceinline__ void walk_for_state(const Bf16Arguments& a, const ChunkMaps& maps,
-                                               const BlockPart<Shape>& part, bool is_reversed, float* state,
-                                               float* decay, bool has_initial = false) {
+template <class Shape, class Part>
+__device__ __forceinline__ void walk_for_state(const Bf16Arguments& a, const ChunkMaps& maps, const Part& part,
+                                               bool is_reversed, float* state, float* decay, bool has_initial = false) {
   __shared__ Barrier full[kStateDepth], empty[kStateDepth], whole_full;
   __shared__ float whole;  // the decay of the segment
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();

@@ -11,7 +11,8 @@ namespace {
 // The wait of the stages on products of warpgroups for a tile of outputs keeps the walk from getting ahead of the warps
 // that store; that of `register_scores` and `bounded_start` for a tile of Q S, of those with scores; that of the states of segments for
 // their decay, of the warp that adds up the gates. wgmma_wait<1>(S) of `hopper_gradients` is there for the compiler
-// alone. No order of the emulator's lets it.
+// alone. No order of the emulator's lets it. In gla's walk over packed sequences the fence behind cleared values matters where
+// values of the next sequence are not finite: its keys are zeros.
 constexpr KernelWithBarriers kKernels[] = {
     {"gla", "five_steps", "04_fused_chunk/gla/1_five_steps.cu", 80, 16},
     {"gla", "intra_fused", "04_fused_chunk/gla/2_intra_fused.cu", 80, 16},
@@ -22,6 +23,8 @@ constexpr KernelWithBarriers kKernels[] = {
     {"gla", "segments", "04_fused_chunk/gla/segment_starts.cuh", 64, 64, 1500, "", "EMULATOR_MULTIPROCESSORS=3"},
     {"gla", "segments", "04_fused_chunk/gla/6_segments.cu", 64, 64, 390, "walk_kernel", "EMULATOR_MULTIPROCESSORS=1",
      "output_empty"},
+    {"gla --lengths", "dispatch", "04_fused_chunk/gla_packed/dispatch/hopper_walk.cu", 64, 64, 600, "", "",
+     "output_empty|^ {10}fence_async_proxy"},
     {"simple_gla", "fused", "04_fused_chunk/simple_gla/3_fused.cu", 64, 64},
     {"simple_gla", "two_kernels", "04_fused_chunk/simple_gla/dispatch/two_kernels.cu", 80, 16},
     {"simple_gla", "segments", "04_fused_chunk/simple_gla/dispatch/segment_walk.cuh", 64, 64},
@@ -46,6 +49,8 @@ constexpr KernelWithBarriers kKernels[] = {
      "EMULATOR_DEVICE=rtx4090 EMULATOR_MULTIPROCESSORS=1", "kWaitsTogether"},
     {"simple_gla", "dispatch", "common/tile/loading_warps.cuh", 64, 64, 390, "",
      "EMULATOR_DEVICE=rtx4090 EMULATOR_MULTIPROCESSORS=1", "where\\)|empty_|full_|fence_|__syncthreads"},
+    {"simple_gla --lengths", "dispatch", "04_fused_chunk/simple_gla_packed/dispatch/hopper_walk.cu", 64, 64, 1500, "",
+     "", "output_empty|wait.state_empty"},
     {"simple_gla --backward", "walks", "04_fused_chunk/simple_gla_backward/3_walks.cu", 64, 16},
     {"simple_gla --backward", "segments", "04_fused_chunk/simple_gla_backward/segments.cuh", 64, 16, 300},
     {"simple_gla --backward", "segments", "04_fused_chunk/simple_gla_backward/4_segments.cu", 64, 16},

@@ -11,11 +11,14 @@
 ///     Decays::Source               that warp: put() computes those of one chunk after the other
 ///     Decays::multiply_pairs()     sums of K K^T or Q K^T, times the decay of each pair of positions, where they need it
 ///     Decays::Chain                a chain's part (one_block_chains.cuh)
+///
+/// Whose heads these are is another type, BatchHeads or PackedHeads (packed_heads.cuh).
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include "05_deltanet_wy/chunk/matrices.cuh"
+#include "05_deltanet_wy/chunk/packed_heads.cuh"
 #include "05_deltanet_wy/chunk/split_triangle.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
@@ -28,6 +31,8 @@
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
 #include "common/tile/bulk_tiles.cuh"
+#include "common/tile/rows_of_sequence.cuh"
+#include "common/tile/store_tile.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::delta_rule {
@@ -35,6 +40,10 @@ namespace tutorial::delta_rule {
 inline constexpr int kChains = 2;  ///< of a block, with 64 columns each
 inline constexpr int kPairs = 4;   ///< pairs of Q and K in shared memory
 inline constexpr int kPlaces = 2;  ///< of V and O, of T and P, and of blocks
+
+/// Threads that load Q and K.
+template <class Decays, class Heads>
+constexpr int kLoadingThreads = Decays::kExist || Heads::kArePacked ? 32 : 1;
 
 /// A block's shared memory.
 template <class Shape, class Decays>
@@ -167,22 +176,33 @@ class RowGroup : public MatrixGroup {
   }
 };
 
-/// One thread loads Q and K. With decays its warp computes those of the chunk meanwhile.
-template <class Shape, class Decays>
-__device__ __forceinline__ void load_pairs(const typename Decays::Arguments& a, const tile::ChunkMaps& maps,
-                                           const OneBlockMemory<Shape, Decays>& memory,
-                                           OneBlockBarriers<Decays>& barriers) {
+/// One thread loads Q and K, or one warp. With decays it computes those of the chunk meanwhile. A warp of packed heads
+/// makes keys zeros that are another sequence's.
+/// @param arrived for the bytes of such a chunk
+template <class Shape, class Decays, class Heads>
+__device__ __forceinline__ void load_pairs(const typename Decays::Arguments& a, const Heads& heads,
+                                           const tile::ChunkMaps& maps, const OneBlockMemory<Shape, Decays>& memory,
+                                           OneBlockBarriers<Decays>& barriers, Barrier* arrived) {
   using namespace tile;
-  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int b = heads.batch(a.B), h = heads.head(), first = heads.first_position();
   auto ring = Ring<kPairs>::producer();
-  typename Decays::Source source(a);
+  typename Decays::Source source(a, b, h);
   for (int t = 0; t < a.L; t += kChunk) {
     ring.wait(barriers.empty);
     Barrier& full = barriers.full[ring.stage()];
-    if (!Decays::kExist || lane_index() == 0) {
-      full.arrive_expect(2 * memory.kKeyBytes);
-      load_panels(memory.K(ring.stage()), maps.k, full, {.position = t, .head = h, .batch = b});
-      load_panels(memory.Q(ring.stage()), maps.q, full, {.position = t, .head = h, .batch = b});
+    const bool is_cut = Heads::kArePacked && a.L - t < kChunk;
+    if (kLoadingThreads<Decays, Heads> == 1 || lane_index() == 0) {
+      Barrier& loaded = is_cut ? *arrived : full;
+      loaded.arrive_expect(2 * memory.kKeyBytes);
+      load_panels(memory.K(ring.stage()), maps.k, loaded, {.position = first + t, .head = h, .batch = b});
+      load_panels(memory.Q(ring.stage()), maps.q, loaded, {.position = first + t, .head = h, .batch = b});
+    }
+    if (is_cut) {
+      arrived->wait(0);
+      clear_rows(memory.K(ring.stage()), a.L - t);
+      fence_async_proxy();
+      __syncwarp();
+      if (lane_index() == 0) full.arrive();
     }
     if constexpr (Decays::kExist) {
       source.put(memory.decays(ring.stage()));
@@ -193,44 +213,69 @@ __device__ __forceinline__ void load_pairs(const typename Decays::Arguments& a, 
   }
 }
 
-/// One thread stores O, and loads V into the same place.
-template <class Shape, class Decays>
-__device__ __forceinline__ void move_values(const typename Decays::Arguments& a, const tile::ChunkMaps& maps,
-                                            const TensorMap& o, const OneBlockMemory<Shape, Decays>& memory,
-                                            OneBlockBarriers<Decays>& barriers) {
+/// One thread stores O, and loads V into the same place; a warp of packed heads.
+/// @param arrived as in load_pairs()
+template <class Shape, class Decays, class Heads>
+__device__ __forceinline__ void move_values(const typename Decays::Arguments& a, const Heads& heads,
+                                            const tile::ChunkMaps& maps, const TensorMap& o,
+                                            const OneBlockMemory<Shape, Decays>& memory,
+                                            OneBlockBarriers<Decays>& barriers, Barrier* arrived) {
   using namespace tile;
-  const int b = int(blockIdx.z), h = int(blockIdx.y), first_column = int(blockIdx.x) * kChains * Shape::kDv;
+  const int b = heads.batch(a.B), h = heads.head(), first = heads.first_position();
+  const int first_column = int(blockIdx.x) * kChains * Shape::kDv;
+  const bool is_first = !Heads::kArePacked || lane_index() == 0;
   auto ring = Ring<kPlaces>::consumer();
   const int chains = min(kChains, (a.Dv - first_column - 1) / Shape::kDv + 1);  // that have columns
   const auto load_values = [&](int t, int stage) {
     if (t >= a.L) return;
-    barriers.v_full[stage].arrive_expect(chains * memory.kValueBytes);
-    for (int i = 0; i < chains; ++i) {
-      load_panels(memory.V(stage, i), maps.v, barriers.v_full[stage],
-                  {.column = first_column + i * Shape::kDv, .position = t, .head = h, .batch = b});
+    const bool is_cut = Heads::kArePacked && a.L - t < kChunk;
+    if (is_first) {
+      Barrier& loaded = is_cut ? *arrived : barriers.v_full[stage];
+      loaded.arrive_expect(chains * memory.kValueBytes);
+      for (int i = 0; i < chains; ++i) {
+        load_panels(memory.V(stage, i), maps.v, loaded,
+                    {.column = first_column + i * Shape::kDv, .position = first + t, .head = h, .batch = b});
+      }
+    }
+    if (is_cut) {
+      arrived->wait(0);
+      for (int i = 0; i < chains; ++i) clear_rows(memory.V(stage, i), a.L - t);
+      __syncwarp();
+      if (lane_index() == 0) barriers.v_full[stage].arrive();
     }
   };
   for (int i = 0; i < kPlaces; ++i) load_values(i * kChunk, i);
   for (int t = 0; t < a.L; t += kChunk) {
     ring.wait(barriers.output_full);
-    for (int i = 0; i < chains; ++i) {
-      store_tile(o, memory.V(ring.stage(), i).data,
-                 {.column = first_column + i * Shape::kDv, .position = t, .head = h, .batch = b});
+    if (Heads::kArePacked && a.L - t < kChunk) {
+      for (int i = 0; i < chains; ++i) {
+        const int column = first_column + i * Shape::kDv;
+        store_tile_by<32>(int(lane_index()), a.o.row(b, h, t) + column, a.o.stride_l, a.L - t, a.Dv - column,
+                          memory.V(ring.stage(), i), [] {});
+      }
+      return;
     }
-    commit_stores();
-    wait_stores_read<0>();
+    if (is_first && t >= heads.warm_up()) {
+      for (int i = 0; i < chains; ++i) {
+        store_tile(o, memory.V(ring.stage(), i).data,
+                   {.column = first_column + i * Shape::kDv, .position = first + t, .head = h, .batch = b});
+      }
+      commit_stores();
+      wait_stores_read<0>();
+    }
+    if constexpr (Heads::kArePacked) __syncwarp();  // V replaces what the copies have read
     load_values(t + kPlaces * kChunk, ring.stage());
     ring.advance();
   }
 }
 
 /// Two neighbouring warps, the first with an even number, invert the blocks on the diagonal, two each.
-template <class Shape, class Decays>
-__device__ __forceinline__ void invert_diagonals(const typename Decays::Arguments& a,
+template <class Shape, class Decays, class Heads>
+__device__ __forceinline__ void invert_diagonals(const typename Decays::Arguments& a, const Heads& heads,
                                                  const OneBlockMemory<Shape, Decays>& memory,
                                                  OneBlockBarriers<Decays>& barriers) {
   using namespace tile;
-  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int b = heads.batch(a.B), h = heads.head();
   const int first = int(threadIdx.x) % kWarpgroup / 32 % 2 * 2;  // of two blocks on the diagonal
   auto ring = Ring<kPlaces>::consumer();
   const auto beta_of = [&](int t) {
@@ -249,12 +294,12 @@ __device__ __forceinline__ void invert_diagonals(const typename Decays::Argument
 }
 
 /// A warpgroup computes T of all chunks, but for the inverses on the diagonal.
-template <class Shape, class Decays>
-__device__ __forceinline__ void compute_inverses(const typename Decays::Arguments& a,
+template <class Shape, class Decays, class Heads>
+__device__ __forceinline__ void compute_inverses(const typename Decays::Arguments& a, const Heads& heads,
                                                  const OneBlockMemory<Shape, Decays>& memory,
                                                  OneBlockBarriers<Decays>& barriers) {
   using namespace tile;
-  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int b = heads.batch(a.B), h = heads.head();
   const RowGroup rows;
   const auto beta_of = [&](int t) {
     const int position = t + rows.position();

@@ -37,12 +37,12 @@
 namespace tutorial::delta_rule {
 
 /// A chain walks over the chunks with its 64 columns.
-template <class Shape, class Decays>
-__device__ __forceinline__ void walk_chain(const typename Decays::Arguments& a,
+template <class Shape, class Decays, class Heads>
+__device__ __forceinline__ void walk_chain(const typename Decays::Arguments& a, const Heads& heads,
                                            const OneBlockMemory<Shape, Decays>& memory,
                                            OneBlockBarriers<Decays>& barriers, int chain) {
   using namespace tile;
-  const int b = int(blockIdx.z), h = int(blockIdx.y);
+  const int b = heads.batch(a.B), h = heads.head();
   const int column = (int(blockIdx.x) * kChains + chain) * Shape::kDv, columns = min(Shape::kDv, a.Dv - column);
   WarpgroupState<Shape::kDk> S;
   const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + column : nullptr;
@@ -162,47 +162,53 @@ __device__ __forceinline__ void walk_chain(const typename Decays::Arguments& a,
 
 inline constexpr int kOneBlockThreads = 4 * tile::kWarpgroup;  ///< of a block
 
-/// Grid (tiles of 128 columns of Dv, H, B).
-template <class Shape, class Decays>
+/// Grid: that of `heads`, with tiles of 128 columns of Dv.
+template <class Shape, class Decays, class Heads>
 __global__ void __launch_bounds__(kOneBlockThreads, 1)
     one_block_kernel(typename Decays::Arguments a, const __grid_constant__ tile::ChunkMaps maps,
-                     const __grid_constant__ TensorMap o) {
+                     const __grid_constant__ TensorMap o, Heads heads) {
   using namespace tile;
+  if (!heads.begin(a, kChains * Shape::kDv)) return;
   __shared__ OneBlockBarriers<Decays> barriers;
+  __shared__ Barrier arrived[Heads::kArePacked ? 2 : 1];  // of Q and K, and of V
   const OneBlockMemory<Shape, Decays> memory{dynamic_shared<unsigned char, kTileAlignment>()};
 
-  if (threadIdx.x == 0) barriers.init();
+  if (threadIdx.x == 0) {
+    if constexpr (Heads::kArePacked) arrived[0].init(1), arrived[1].init(1);
+    barriers.init();
+  }
   __syncthreads();
 
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group == 0) {
     decrease_registers<64>();
     const int thread = int(threadIdx.x) % kWarpgroup;
-    if (Decays::kExist ? thread < 32 : thread == 0) {
-      load_pairs(a, maps, memory, barriers);
-    } else if (thread == 32) {
-      move_values(a, maps, o, memory, barriers);
+    if (thread < kLoadingThreads<Decays, Heads>) {
+      load_pairs(a, heads, maps, memory, barriers, arrived);
+    } else if (Heads::kArePacked ? thread / 32 == 1 : thread == 32) {
+      move_values(a, heads, maps, o, memory, barriers, arrived + Heads::kArePacked);
     } else if (thread >= 64) {
-      invert_diagonals(a, memory, barriers);
+      invert_diagonals(a, heads, memory, barriers);
     }
   } else if (group == 1) {
     decrease_registers<96>();
-    compute_inverses(a, memory, barriers);
+    compute_inverses(a, heads, memory, barriers);
   } else {
     increase_registers<176>();
     // The shuffle tells the compiler that it is the same in all lanes.
-    walk_chain(a, memory, barriers, __shfl_sync(kAllLanes, group - 2, 0));
+    walk_chain(a, heads, memory, barriers, __shfl_sync(kAllLanes, group - 2, 0));
   }
 }
 
-/// Launches it. Requires: what the operator's `one_block` requires.
-template <class Decays>
-void start_one_block(const typename Decays::Arguments& a) {
+/// Launches it. Requires: what the operator's `one_block` requires, and up to 65535 entries.
+/// @param entries batch entries, or those of all packed sequences
+template <class Decays, class Heads = BatchHeads>
+void start_one_block(const typename Decays::Arguments& a, int entries, const Heads& heads = {}) {
   const auto start = [&]<class Shape>(Shape) {
-    const dim3 grid((unsigned(a.Dv) - 1) / (kChains * Shape::kDv) + 1, unsigned(a.H), unsigned(a.B));
-    launch(one_block_kernel<Shape, Decays>,
+    const dim3 grid((unsigned(a.Dv) - 1) / (kChains * Shape::kDv) + 1, unsigned(a.H), unsigned(entries));
+    launch(one_block_kernel<Shape, Decays, Heads>,
            {grid, kOneBlockThreads, std::size_t(OneBlockMemory<Shape, Decays>::kBytes)}, a, tile::chunk_maps(a),
-           tile::output_map(a));
+           tile::output_map(a), heads);
   };
   a.Dk <= 64 ? start(tile::PanelShape<64, 64>()) : start(tile::PanelShape<128, 64>());
 }

@@ -67,6 +67,40 @@ TEST_P(PackedShapesTest, ManySequences) {
   expect_match(problem_of(lengths, 2, 16, 16));
 }
 
+// A sequence of several segments among short ones. Gates that forget less than a segment needs leave its head to others.
+TEST_P(PackedShapesTest, LongAndShort) {
+  for (const char* gates : {"usual", "weak", "open"}) {
+    SCOPED_TRACE(gates);
+    expect_match(problem_of({3, 2500, 0, 70, 1025}, 2, 64, 64, gates));
+    if (!has_gates()) break;
+  }
+}
+
+// What is another sequence's stays there, were it such that sums of it are not finite.
+TEST_P(PackedShapesTest, NeighboursOutOfRange) {
+  const Problem problem = problem_of({70, 40, 5}, 2, 64, 64);
+  Problem hostile = problem_of({70, 40, 5}, 2, 64, 64);
+  for (const char* name : {"q", "k", "v"}) {
+    Tensor& tensor = hostile.inputs.at(name);
+    const std::int64_t L = tensor.shape()[2], width = tensor.shape()[3];
+    const auto elements = tensor.elements<float>();
+    for (std::int64_t i = 0; i < tensor.size(); ++i) {
+      if (i / width % L >= 70) elements[std::size_t(i)] = 3e38f;
+    }
+  }
+  const Stage& dispatch = find_stage(packed_operator(), "dispatch");
+  const Outputs expected = evaluate(packed_operator(), dispatch, problem);
+  const Outputs found = evaluate(packed_operator(), dispatch, hostile);
+  const auto a = expected.at("o").elements<float>(), b = found.at("o").elements<float>();
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::int64_t(i) / 64 % 115 < 70) {
+      ASSERT_EQ(a[i], b[i]) << i;
+    }
+  }
+  const auto state = expected.at("final_state").elements<float>(), other = found.at("final_state").elements<float>();
+  for (std::size_t i = 0; i < state.size() / 3; ++i) ASSERT_EQ(state[i], other[i]) << i;
+}
+
 TEST_P(PackedShapesTest, StatesMayBeAbsent) {
   Problem problem = problem_of({37, 0, 150, 64}, 2, 64, 64);
   problem.inputs.erase("initial_state");

@@ -1,8 +1,11 @@
 #include <cublas_v2.h>
 
 #include <map>
+#include <mutex>
 #include <source_location>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "common/device/error.hpp"
 #include "common/device/matmul.hpp"
@@ -20,14 +23,20 @@ void check(cublasStatus_t status, std::source_location where = std::source_locat
                   std::string("cuBLAS call failed with ") + cublasGetStatusName(status), where);
 }
 
-/// The current device's handle, set to the current stream. Never destroyed: at the end of the process CUDA may be gone
-/// before.
-cublasHandle_t handle() {
-  static auto& handles = *new std::map<int, cublasHandle_t>;
+/// This thread's handle for the current device: one that two threads use is no longer set to the stream of the first.
+/// Never destroyed: at the end of the process CUDA may be gone before.
+cublasHandle_t& handle_of_thread() {
+  static std::mutex mutex;
+  static auto& handles = *new std::map<std::pair<int, std::thread::id>, cublasHandle_t>;
   int device = 0;
   tutorial::check(cudaGetDevice(&device));
-  const auto [found, is_new] = handles.try_emplace(device, nullptr);
-  cublasHandle_t& handle = found->second;
+  const std::lock_guard lock(mutex);
+  return handles[{device, std::this_thread::get_id()}];
+}
+
+/// The same, set to the current stream.
+cublasHandle_t handle() {
+  cublasHandle_t& handle = handle_of_thread();
   if (handle == nullptr) {
     check(cublasCreate(&handle));
     // No TF32; and where a kernel splits a sum, its parts are not added up in bf16.

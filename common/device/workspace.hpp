@@ -9,17 +9,17 @@
 
 namespace tutorial {
 
-/// At least `bytes` bytes of the current device's memory, aligned to 256, that belong to `tag` until the process ends.
-/// It grows, but never shrinks: a stage that has run once finds its memory without an allocation, which a CUDA graph
-/// that is being captured would not allow. Growing invalidates the tag's earlier pointers. For the host thread that
-/// launches.
-/// @param tag says whose memory it is, such as "chunk_states"; calls with the same tag share it
+/// At least `bytes` bytes of the current device's memory, aligned to 256, that belong to `tag` and to the calling host
+/// thread until the process ends. It grows, but never shrinks: a stage that has run once finds its memory without an
+/// allocation, which a CUDA graph that is being captured would not allow. Growing invalidates the tag's earlier pointers.
+/// Threads that launch at the same time do not share memory; one that starts may get that of one that has ended.
+/// @param tag says whose memory it is, such as "chunk_states"; a thread's calls with the same tag share it
 /// @throws CudaError with the code cudaErrorMemoryAllocation if the device has too little memory
 void* workspace_bytes(std::string_view tag, std::size_t bytes,
                       std::source_location where = std::source_location::current());
 
-/// Bytes that belong to `tag` on the current device now, 0 for one that nobody has used. They can be had again,
-/// whatever else the device has left.
+/// Bytes that belong to `tag` and this thread on the current device now, 0 for a tag that it has not used. They can be had
+/// again, whatever else the device has left.
 std::size_t workspace_size(std::string_view tag);
 
 /// At least `count` elements of T; see workspace_bytes(), also for what it throws. What they hold is left from the last

@@ -1,7 +1,7 @@
 """What tools/compare_with_fla.py measured: our stages beside the operators that a user would pick instead.
 
     {"format": 1, "date", "commit", "gpu", "versions": {...}, "comparisons": [{
-      "operator", "form", "chapter", "stage", "peer", "problem": {"B", "H", "L", "Dk", "Dv"},
+      "operator", "form", "chapter", "stage", "peer", "problem": {"B", "H", "L", "Dk", "Dv"},  (with heads of keys, "Hk", or "lengths" of packed sequences, if told so)
       "agrees": true | false | null, "error", "ours": times, "theirs": times, "call_ratio", "graph_ratio", "skipped",
       "as": the card that ours had to make do with | null, "gates": their kind | null: those that the chapters draw}]}
 
@@ -54,7 +54,7 @@ def fastest(comparison: dict | None, operator: str, form: str | None = None, of:
     best: dict[int, dict] = {}
     for row in comparison["comparisons"] if comparison else ():
         same = (row["operator"], row["form"], library(row), row.get("as"), row.get("gates")) == (operator, form, of, None, None)
-        if row["agrees"] and row["graph_ratio"] and same:
+        if row["agrees"] and row["graph_ratio"] and same and not special(row):
             L = row["problem"]["L"]
             if L not in best or row["graph_ratio"] < best[L]["graph_ratio"]:
                 best[L] = row
@@ -88,10 +88,17 @@ def ours_now(row: dict, timings: Timings) -> float | None:
     return best_ms(timing) if timing else None
 
 
+def special(row: dict) -> list[str]:
+    """What the problem has beside its sizes."""
+    problem = row["problem"]
+    shared = ["--key-heads", str(problem["Hk"])] if problem.get("Hk") else []
+    return shared + (["--lengths"] if problem.get("lengths") else [])
+
+
 def label(row: dict) -> str:
     card = ["--as", row["as"]] if row.get("as") else []
     gates = [f"({row['gates']} gates)"] if row.get("gates") else []
-    return " ".join([row["operator"], *options_of(row["form"]), *card, *gates])
+    return " ".join([row["operator"], *options_of(row["form"]), *special(row), *card, *gates])
 
 
 def shape(row: dict, comparison: dict) -> str:

@@ -33,6 +33,8 @@ BACKWARD = [
 # Operators with --lengths: the program, the operator, what a file needs beside cu_seqlens, with its dimensions.
 PACKED = [
     ("02_chunkwise/chunkwise", "linear_attention", {"q": Q, "k": Q, "v": V}),
+    ("03_gla/gla", "gla", {"q": Q, "k": Q, "v": V, "g": Q}),
+    ("04_fused_chunk/fused_chunk", "gla", {"q": Q, "k": Q, "v": V, "g": Q}),
     ("04_fused_chunk/fused_chunk", "simple_gla", {"q": Q, "k": Q, "v": V, "g": ("B", "H", "L")}),
 ]
 

@@ -36,12 +36,21 @@ OPERATORS = {
          ("linear_attention::PackedBf16BackwardArguments", "linear_attention::dispatch_packed_backward")],
     ),
     "gla": (
-        ["03_gla/gla.hpp", "03_gla/gla_backward.hpp", "03_gla/packed_backward.hpp"],
+        ["03_gla/gla.hpp", "03_gla/gla_backward.hpp", "03_gla/packed.hpp", "03_gla/packed_backward.hpp"],
         [("gla::Bf16Arguments", "gla::dispatch"), ("gla::FloatArguments", "gla::dispatch"),
          ("gla::Bf16BackwardArguments", "gla::dispatch_backward"), ("gla::FloatBackwardArguments", "gla::dispatch_backward"),
+         ("gla::PackedBf16Arguments", "gla::dispatch_packed"),
          ("gla::PackedBf16BackwardArguments", "gla::dispatch_packed_backward")],
     ),
-    "fused_gla": (["04_fused_chunk/fused_gla.hpp"], [("gla::Bf16Arguments", "fused_gla::dispatch")]),
+    "retention": (
+        ["03_gla/retention.hpp", "03_gla/retention/requirements.hpp", "03_gla/retention_backward.hpp"],
+        [("retention::Bf16Arguments", "retention::gpu"), ("retention::FloatArguments", "retention::gpu"),
+         ("retention::Bf16BackwardArguments", "retention::dispatch_backward")],
+    ),
+    "fused_gla": (
+        ["04_fused_chunk/fused_gla.hpp", "04_fused_chunk/packed_gla.hpp"],
+        [("gla::Bf16Arguments", "fused_gla::dispatch"), ("fused_gla::PackedBf16Arguments", "fused_gla::dispatch_packed")],
+    ),
     "simple_gla": (
         ["04_fused_chunk/simple_gla.hpp", "04_fused_chunk/packed_simple_gla.hpp", "04_fused_chunk/simple_gla_backward.hpp",
          "04_fused_chunk/packed_backward.hpp"],
@@ -49,6 +58,15 @@ OPERATORS = {
          ("simple_gla::PackedBf16Arguments", "simple_gla::dispatch_packed"),
          ("simple_gla::Bf16BackwardArguments", "simple_gla::dispatch_backward"),
          ("simple_gla::PackedBf16BackwardArguments", "simple_gla::dispatch_packed_backward")],
+    ),
+    "scan": (
+        ["06_scan/scan.hpp", "06_scan/scan_backward.hpp", "06_scan/scan/requirements.hpp"],
+        [("scan::Arguments", "scan::dispatch"), ("scan::BackwardArguments", "scan::dispatch_backward")],
+    ),
+    "short_convolution": (
+        ["06_scan/short_convolution.hpp"],
+        [(f"short_convolution::{type}Arguments", "short_convolution::dispatch") for type in ("Float", "Bf16")]
+        + [(f"short_convolution::{type}BackwardArguments", "short_convolution::dispatch_backward") for type in ("Float", "Bf16")],
     ),
     "decode": (
         ["06_scan/decode.hpp", "06_scan/decode_pool.hpp"],

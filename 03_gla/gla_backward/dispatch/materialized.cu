@@ -42,6 +42,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "03_gla/gla/dispatch/prepared_chunks.hpp"
 #include "03_gla/gla/prepare.hpp"
 #include "03_gla/gla/prepared_tiles.cuh"
 #include "03_gla/gla_backward.hpp"

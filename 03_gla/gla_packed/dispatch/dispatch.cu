@@ -14,7 +14,7 @@
 
 #include <cuda_runtime.h>
 
-#include "03_gla/gla/prepare.hpp"
+#include "03_gla/gla/dispatch/prepared_chunks.hpp"
 #include "03_gla/gla/prepare_sub_chunk.cuh"
 #include "03_gla/gla/prepared_tiles.cuh"
 #include "03_gla/gla_packed/dispatch/prepare.hpp"

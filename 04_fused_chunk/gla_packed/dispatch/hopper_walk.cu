@@ -328,9 +328,12 @@ void launch_packed(const PackedBf16Arguments& p, PackedPlan plan) {
     float* states = workspace<float>(
         "gla: states of segments", std::size_t(plan.states) * std::size_t(a.H) * std::size_t(a.Dk) * std::size_t(a.Dv));
     float* decays = workspace<float>("gla: decays of segments", std::size_t(decays_of(p, plan)));
+    const TensorSizes keys = tensor_sizes(a, a.Dk);
+    const StateMaps maps{tile_map(a.k, keys, kSubChunk), tile_map(a.v, tensor_sizes(a, a.Dv), kChunk),
+                         float_tile_map(a.g, keys, kSubChunk)};
     launch(packed_states_kernel<Shape>,
-           {packed_grid<Shape>(extents, plan.states), kStateBlock<Shape>, StateMemory<Shape>::kBytes}, a, state_maps(a),
-           plan, states, decays);
+           {packed_grid<Shape>(extents, plan.states), kStateBlock<Shape>, StateMemory<Shape>::kBytes}, a, maps, plan,
+           states, decays);
     carry_sequences(a.initial_state, plan, extents, RowDecay<kSubChunks>{decays, a.Dk}, states);
     plan.starts = states;
   }

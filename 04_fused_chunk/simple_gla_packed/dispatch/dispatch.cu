@@ -7,15 +7,17 @@
 /// next sequence are loaded as zeros: a gate of 1, and nothing that is added.
 /// Improves on: `segments` needs sequences of one length.
 /// Unchanged: the walks, and what they require.
+/// On Hopper the walk is that of `register_scores`, on warpgroups (hopper_walk.cu), elsewhere that of `segments`.
 /// Fallback: what they do not support goes to gla's dispatch (../../simple_gla/dispatch/as_gla.hpp), one sequence after
 /// the other. Then the host reads cu_seqlens and waits for it, which a CUDA graph that is being captured refuses.
-/// Weakness: on Hopper this is mma by warps, and not yet the walk of `register_scores` on warpgroups.
+/// Weakness: unlike `dispatch` of sequences of one length, it does not ask how far back gates let a segment see.
 
 #include <cuda_runtime.h>
 
 #include "04_fused_chunk/packed_simple_gla.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/as_gla.hpp"
 #include "04_fused_chunk/simple_gla/dispatch/segment_walk.cuh"
+#include "04_fused_chunk/simple_gla_packed/dispatch/hopper_walk.hpp"
 #include "common/device/launch.cuh"
 #include "common/device/workspace.hpp"
 #include "common/tile/block_columns.hpp"
@@ -28,6 +30,7 @@
 namespace tutorial::simple_gla {
 namespace {
 
+constexpr int kHopperColumns = 64;
 constexpr int kShortest = 16 * kChunk;  // positions of a segment: a shorter walk ends before states were carried
 
 /// Kernel 1: for every segment that another one follows, what it makes of a state of zeros, and its decay. Grid
@@ -62,21 +65,22 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
       });
 }
 
+bool is_by_warpgroups(const PackedBf16Arguments& p) {
+  return specialized_unsupported(p.all).empty();
+}
+
 PackedPlan plan_of(const PackedBf16Arguments& p) {
-  return packed_plan(extents_of(p.all), p.N, widest_tile(extents_of(p.all)), kShortest);
+  const Extents extents = extents_of(p.all);
+  return packed_plan(extents, p.N, is_by_warpgroups(p) ? kHopperColumns : widest_tile(extents), kShortest);
 }
 
 std::int64_t decays_of(const PackedBf16Arguments& p, const PackedPlan& plan) {
   return std::int64_t(plan.states) * p.all.H;
 }
 
-}  // namespace
-
-void dispatch_packed(const PackedBf16Arguments& p) {
+void packed_walk(const PackedBf16Arguments& p, PackedPlan plan) {
   const Bf16Arguments& a = p.all;
-  if (!fused_unsupported(a).empty()) return for_each_sequence(p, dispatch_as_gla);
   const Extents extents = extents_of(a);
-  PackedPlan plan = plan_of(p);
   plan.segments = list_segments(p.cu_seqlens, plan);
   select_shape(a.Dk, plan.columns, [&]<class Shape>(Shape) {
     if (plan.states > 0) {
@@ -94,6 +98,13 @@ void dispatch_packed(const PackedBf16Arguments& p) {
   });
 }
 
+}  // namespace
+
+void dispatch_packed(const PackedBf16Arguments& p) {
+  if (!fused_unsupported(p.all).empty()) return for_each_sequence(p, dispatch_as_gla);
+  is_by_warpgroups(p) ? hopper_packed(p, plan_of(p)) : packed_walk(p, plan_of(p));
+}
+
 std::string dispatch_packed_unsupported(const PackedBf16Arguments& p) {
   if (!fused_unsupported(p.all).empty()) return as_gla_unsupported(p.all);
   return packed_plan_unsupported(extents_of(p.all), plan_of(p));
@@ -104,7 +115,8 @@ std::string dispatch_packed_note(const PackedBf16Arguments& p) {
   const PackedPlan plan = plan_of(p);
   const std::string segments =
       plan.states > 0 ? "segments of " + std::to_string(plan.length) + " positions at most, " : "";
-  return "packed, " + segments + std::to_string(plan.columns) + " columns per block";
+  return (is_by_warpgroups(p) ? "warpgroups, " : "packed, ") + segments + std::to_string(plan.columns) +
+         " columns per block";
 }
 
 std::int64_t dispatch_packed_memory(const PackedBf16Arguments& p) {

@@ -48,6 +48,7 @@
 #include "05_deltanet_wy/chunk/one_block_chains.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule.hpp"
+#include "05_deltanet_wy/delta_rule_packed/dispatch/one_block.hpp"
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::delta_rule {
@@ -62,7 +63,7 @@ struct NoDecays {
   static __device__ __forceinline__ void multiply_pairs(tile::WarpgroupScores&, const float*) {}
 
   struct Source {
-    __device__ __forceinline__ explicit Source(const Bf16Arguments&) {}
+    __device__ __forceinline__ Source(const Bf16Arguments&, int, int) {}
   };
 
   struct Chain {
@@ -88,7 +89,11 @@ struct NoDecays {
 }  // namespace
 
 void one_block(const Bf16Arguments& a) {
-  start_one_block<NoDecays>(a);
+  start_one_block<NoDecays>(a, a.B);
+}
+
+void one_block_packed(const PackedBf16Arguments& p) {
+  start_one_block<NoDecays>(p.all, p.all.B * p.N, list_sequences(p));
 }
 
 }  // namespace tutorial::delta_rule

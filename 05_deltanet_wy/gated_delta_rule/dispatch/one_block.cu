@@ -17,6 +17,9 @@
 ///
 /// Improves on: `cluster` multiplies pairs of positions by decays, and sums three times; and as in delta_rule, what
 /// passes between its multiprocessors takes power.
+/// **Packed sequences.** Those that are longer than a segment are cut where gates forget enough before each cut: segments
+/// start from zeros some chunks earlier (zero_starts.cuh), and a kernel behind walks the heads where they may not.
+///
 /// Unchanged: delta_rule's `one_block` (05_deltanet_wy/delta_rule/dispatch/one_block.cu), whose kernel this is.
 ///
 /// Equation: that of `tensor_core`.
@@ -41,11 +44,14 @@
 #include "05_deltanet_wy/chunk/one_block_chains.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
+#include "05_deltanet_wy/gated_delta_rule/dispatch/zero_starts.cuh"
 #include "05_deltanet_wy/gated_delta_rule/gates.cuh"
+#include "05_deltanet_wy/gated_delta_rule_packed/dispatch/one_block.hpp"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/wgmma.cuh"
+#include "common/parts.hpp"
 #include "common/tile/base2.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
@@ -99,11 +105,8 @@ struct Decays {
 /// after those.
 class Decays::Source {
  public:
-  __device__ __forceinline__ explicit Source(const Bf16Arguments& a)
-      : g_(a.g.row(int(blockIdx.z), int(blockIdx.y), Gates::position())),
-        stride_(a.g.stride_l),
-        left_(a.L),
-        scale_(a.scale) {
+  __device__ __forceinline__ Source(const Bf16Arguments& a, int b, int h)
+      : g_(a.g.row(b, h, Gates::position())), stride_(a.g.stride_l), left_(a.L), scale_(a.scale) {
     load();
     b_ = gates_.sums();
     load();
@@ -235,10 +238,59 @@ class Decays::Chain {
   float after_ = 1;
 };
 
+/// Segments of packed sequences, the longest first. Grid (tiles of Dv, H, B times the list's entries).
+class SegmentHeads : public SequenceHeads {
+ public:
+  /// @param list of list_segments() for segments of `length` positions
+  /// @param left [N, B, H], zeros: set where a segment needs its past
+  SegmentHeads(const int4* list, int length, const std::int32_t* cu_seqlens, int* left)
+      : list_(list), length_(length), cu_seqlens_(cu_seqlens), left_(left) {}
+
+  __device__ __forceinline__ int warm_up() const { return warm_up_; }
+
+  __device__ __forceinline__ bool begin(Bf16Arguments& a, int columns) {
+    const int4 segment = load_global(list_ + int(blockIdx.z) / a.B);
+    const int n = segment.x, b = batch(a.B), h = head();
+    if (n < 0) return false;  // the list may have entries without a sequence
+    begin_sequence(a, n, load_global(cu_seqlens_ + n), load_global(cu_seqlens_ + n + 1));
+    if (a.L == 0) hand_state_on(a, b, h, int(blockIdx.x) * columns, columns);
+    if (a.L <= length_) return a.L > 0;
+    const int begin = segment.y - first_, end = segment.z - first_;
+    // The first segment asks for the second one: where that may not start, the head is another kernel's.
+    const int start = zero_start<kOneBlockThreads>(a, b, h, max(begin, length_));
+    if (start == tile::kNoWarmUp) {
+      if (threadIdx.x == 0) store_global(left_ + std::int64_t(n * a.B + b) * a.H + h, 1);
+      return false;
+    }
+    const int first = begin > 0 ? start : 0;
+    warm_up_ = begin - first;
+    first_ += first;
+    a = part_of(a, first, end);
+    return true;
+  }
+
+ private:
+  const int4* list_;
+  int length_;
+  const std::int32_t* cu_seqlens_;
+  int* left_;
+  int warm_up_ = 0;
+};
+
 }  // namespace
 
 void one_block(const Bf16Arguments& a) {
-  start_one_block<Decays>(a);
+  start_one_block<Decays>(a, a.B);
+}
+
+void one_block_packed(const PackedBf16Arguments& p, const tile::PackedPlan& plan) {
+  int* left = none_left(p);
+  const SegmentHeads heads(tile::list_segments(p.cu_seqlens, plan), plan.length, p.cu_seqlens, left);
+  start_one_block<Decays>(p.all, p.all.B * plan.entries(), heads);
+  end_part("segments");
+  if (plan.states == 0) return;
+  start_one_block<Decays>(p.all, p.all.B * p.N, HeadsLeft(p.cu_seqlens, left));
+  end_part("what needs its past");
 }
 
 }  // namespace tutorial::gated_delta_rule

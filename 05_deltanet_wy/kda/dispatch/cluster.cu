@@ -47,6 +47,7 @@
 #include <type_traits>
 
 #include "05_deltanet_wy/chunk/decay_columns.cuh"
+#include "05_deltanet_wy/chunk/packed_heads.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/kda/dispatch/cluster.cuh"
 #include "05_deltanet_wy/kda/dispatch/zero_starts.cuh"
@@ -74,10 +75,12 @@ constexpr int kBlockThreads = 4 * kWarpgroup;  // of a block
 /// Grid (tiles of 64 columns of Dv, rounded up to an even number, of all segments; H; B), in clusters of two along x.
 /// @tparam kFromZeros whether there may be several segments, of `length` positions
 /// @param heads which segments have been walked: the kernel says so if it is `kFromZeros`, else one before it
-template <class Shape, bool kNormalize, bool kFromZeros>
+/// @param sequences with HeadsLeft those of packed sequences, which are not `kFromZeros`
+template <class Shape, bool kNormalize, bool kFromZeros, class Heads>
 __global__ void __launch_bounds__(kBlockThreads, 1)
-    cluster_kernel(Bf16Arguments all, const __grid_constant__ RawMaps maps, WalkedHeads heads, int length) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y);
+    cluster_kernel(Bf16Arguments all, const __grid_constant__ RawMaps maps, WalkedHeads heads, int length,
+                   Heads sequences) {
+  const int b = Heads::batch(all.B), h = int(blockIdx.y);
   const ClusterMemory<Shape> memory{dynamic_shared<unsigned char, kTileAlignment>()};
   ClusterBarriers& barriers = memory.barriers();
   int tile = int(blockIdx.x), first = 0, begin = 0;  // where the walk starts, and its outputs
@@ -97,6 +100,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     if (start == kNoWarmUp) return;
     if (segment > 0) first = start;
     part = part_of(all, first, min(begin + length, all.L));
+  } else if constexpr (Heads::kArePacked) {
+    if (!sequences.begin(all, Shape::kDv)) return;
+    first = begin = sequences.first_position();
   } else if (heads.walked && has_been_walked(heads, b * all.H + h)) {
     return;
   }
@@ -115,13 +121,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const int group = int(threadIdx.x) / kWarpgroup;
   if (group == 0) {
     decrease_registers<32>();
-    move_tiles(a, maps, memory, rank, {first, begin, first_column});
+    move_tiles<Heads>(a, maps, memory, rank, {first, begin, first_column});
   } else if (group == 1) {
     increase_registers<144>();
-    prepare_rows<kNormalize>(a, memory, rank);
+    prepare_rows<kNormalize, Heads>(a, memory, rank);
   } else if (group == 2) {
     decrease_registers<112>();
-    prepare_inverse(a, memory, rank);
+    prepare_inverse<Heads>(a, memory, rank);
   } else {
     increase_registers<224>();
     WarpgroupState<Shape::kDk> S;
@@ -136,10 +142,18 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     WarpgroupColumns residual, O;
     WarpgroupFragments factor;
     const int unit = first_unit_of_columns();
+    [[maybe_unused]] int rows = a.L;  // that are left of packed sequences
     // residual = -V of the next chunk.
     const auto load_values = [&] {
       v_ring.wait(&barriers.v_full);
       load_signed_values(residual, memory.V(), unit, kMinus);
+      if constexpr (Heads::kArePacked) {
+#pragma unroll
+        for (int i = 0; i < kChunk / 2; ++i) {
+          if (wgmma_column(i) >= rows) residual[i] = 0;
+        }
+        rows -= kChunk;
+      }
       __syncwarp();  // all lanes have read their part of V
       if (lane_index() == 0) barriers.v_empty.arrive();
       v_ring.advance();
@@ -203,19 +217,25 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 
 namespace {
 
-void start_clusters(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& heads, bool from_zeros) {
-  const auto start = [&]<class Shape, bool kNormalize>(Shape, std::bool_constant<kNormalize>) {
-    LaunchConfig config =
-        launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes));
-    config.grid.x *= unsigned(plan.segments);
-    config.starts_early = heads.walked && !from_zeros;
-    launch(from_zeros ? cluster_kernel<Shape, kNormalize, true> : cluster_kernel<Shape, kNormalize, false>, config, a,
-           raw_maps(a), heads, plan.length);
-  };
+/// Calls start with a shape and std::true_type where keys are to be normalised, or std::false_type.
+template <class Start>
+void select(const Bf16Arguments& a, Start start) {
   const auto start_shape = [&](auto shape) {
     a.normalize_keys ? start(shape, std::true_type()) : start(shape, std::false_type());
   };
   a.Dk <= 64 ? start_shape(PanelShape<64, 64>()) : start_shape(PanelShape<128, 64>());
+}
+
+void start_clusters(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& heads, bool from_zeros) {
+  select(a, [&]<class Shape, bool kNormalize>(Shape, std::bool_constant<kNormalize>) {
+    LaunchConfig config =
+        launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes));
+    config.grid.x *= unsigned(plan.segments);
+    config.starts_early = heads.walked && !from_zeros;
+    launch(from_zeros ? cluster_kernel<Shape, kNormalize, true, delta_rule::BatchHeads>
+                      : cluster_kernel<Shape, kNormalize, false, delta_rule::BatchHeads>,
+           config, a, raw_maps(a), heads, plan.length, delta_rule::BatchHeads());
+  });
 }
 
 }  // namespace
@@ -226,6 +246,17 @@ void cluster(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& 
 
 void cluster_behind(const Bf16Arguments& a, const WalkedHeads& heads) {
   start_clusters(a, make_launch_plan(a.L, kWarpgroupColumns, 1), heads, false);
+}
+
+void cluster_behind(const PackedBf16Arguments& p, const int* left) {
+  const Bf16Arguments& a = p.all;
+  select(a, [&]<class Shape, bool kNormalize>(Shape, std::bool_constant<kNormalize>) {
+    LaunchConfig config =
+        launch_in_pairs<Shape>(extents_of(a), kBlockThreads, std::size_t(ClusterMemory<Shape>::kBytes));
+    config.grid.z *= unsigned(p.N);
+    launch(cluster_kernel<Shape, kNormalize, false, HeadsLeft>, config, a, raw_maps(a), WalkedHeads(), 0,
+           HeadsLeft(p.cu_seqlens, left));
+  });
 }
 
 void cluster(const Bf16Arguments& a) {

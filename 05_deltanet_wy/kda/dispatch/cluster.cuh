@@ -166,7 +166,7 @@ struct WalkedPart {
 };
 
 /// One thread of block `rank` loads q, k and g of the chunks that the block prepares.
-template <class Shape>
+template <class Heads, class Shape>
 __device__ __forceinline__ void load_raw_chunks(const Bf16Arguments& a, const RawMaps& maps,
                                                 const ClusterMemory<Shape>& memory, int rank, const WalkedPart& part) {
   ClusterBarriers& barriers = memory.barriers();
@@ -180,7 +180,7 @@ __device__ __forceinline__ void load_raw_chunks(const Bf16Arguments& a, const Ra
     if (j > 0) barriers.place_free.arrive_expect(sizeof(barriers.inbox));  // the message that chunk j - 1 has been read
     const ChunkSlot<Shape::kDk> slot = memory.slot(i);
     const auto g = slot.g();
-    TileOrigin origin{.position = part.first + t, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
+    TileOrigin origin{.position = part.first + t, .head = int(blockIdx.y), .batch = Heads::batch(a.B)};
     barriers.raw[i].arrive_expect(2 * tile::kChunk * Shape::kDk * unsigned(sizeof(__nv_bfloat16)) + g.kLoadedBytes);
     tile::load_panels(g, maps.g, barriers.raw[i], origin);
     tile::load_panels(slot.K(), maps.k, barriers.raw[i], origin);
@@ -214,7 +214,7 @@ __device__ __forceinline__ void send_chunks(const Bf16Arguments& a, const Cluste
 }
 
 /// One thread loads V, and tells the other block when it may push a chunk.
-template <class Shape>
+template <class Heads, class Shape>
 __device__ __forceinline__ void request_values(const Bf16Arguments& a, const RawMaps& maps,
                                                const ClusterMemory<Shape>& memory, int rank, const WalkedPart& part) {
   ClusterBarriers& barriers = memory.barriers();
@@ -225,7 +225,7 @@ __device__ __forceinline__ void request_values(const Bf16Arguments& a, const Raw
     barriers.v_full.arrive_expect(memory.kValueBytes);
     tile::load_panels(
         memory.V(), maps.v, barriers.v_full,
-        {.column = part.first_column, .position = part.first + t, .head = int(blockIdx.y), .batch = int(blockIdx.z)});
+        {.column = part.first_column, .position = part.first + t, .head = int(blockIdx.y), .batch = Heads::batch(a.B)});
     ring.advance();
     if (rank_of(n) == rank) continue;
     if (n >= 2) barriers.empty[kPeerSlot].wait((n / 2 - 1) % 2);
@@ -236,16 +236,25 @@ __device__ __forceinline__ void request_values(const Bf16Arguments& a, const Raw
 }
 
 /// One thread stores O.
-template <class Shape>
+template <class Heads, class Shape>
 __device__ __forceinline__ void store_outputs(const Bf16Arguments& a, const RawMaps& maps,
                                               const ClusterMemory<Shape>& memory, const WalkedPart& part) {
   ClusterBarriers& barriers = memory.barriers();
   auto ring = Ring<1>::consumer();
   for (int t = 0; t < a.L; t += tile::kChunk) {
     const TileOrigin origin{
-        .column = part.first_column, .position = part.first + t, .head = int(blockIdx.y), .batch = int(blockIdx.z)};
+        .column = part.first_column, .position = part.first + t, .head = int(blockIdx.y), .batch = Heads::batch(a.B)};
     ring.wait(&barriers.output_full);
-    if (origin.position >= part.begin) {
+    if (Heads::kArePacked && a.L - t < tile::kChunk) {  // not the rows of the next sequence
+      const delta_rule::ValuePanel O = memory.O();
+      for (int row = 0; row < a.L - t; ++row) {
+        auto* to = a.o.row(origin.batch, origin.head, t + row) + part.first_column;
+        for (int column = 0; column < min(Shape::kDv, a.Dv - part.first_column); column += 8) {
+          store_global(reinterpret_cast<uint4*>(to + column),
+                       *reinterpret_cast<const uint4*>(O.data + O.unit(row, column)));
+        }
+      }
+    } else if (origin.position >= part.begin) {
       store_tile(maps.o, memory.O().data, origin);
       commit_stores();
       wait_stores_read<0>();
@@ -256,29 +265,49 @@ __device__ __forceinline__ void store_outputs(const Bf16Arguments& a, const RawM
 }
 
 /// The warpgroup that moves tiles: one thread of each warp.
-template <class Shape>
+template <class Heads, class Shape>
 __device__ __forceinline__ void move_tiles(const Bf16Arguments& a, const RawMaps& maps,
                                            const ClusterMemory<Shape>& memory, int rank, const WalkedPart& part) {
   switch (threadIdx.x % tile::kWarpgroup) {
     case 0:
-      return request_values(a, maps, memory, rank, part);
+      return request_values<Heads>(a, maps, memory, rank, part);
     case 32:
-      return load_raw_chunks(a, maps, memory, rank, part);
+      return load_raw_chunks<Heads>(a, maps, memory, rank, part);
     case 64:
       return send_chunks(a, memory, rank);
     case 96:
-      return store_outputs(a, maps, memory, part);
+      return store_outputs<Heads>(a, maps, memory, part);
   }
 }
 
+/// Makes rows from number `rows` on of k and g zeros, which are another sequence's. A warpgroup calls it, and waits.
+template <int kDk>
+__device__ __forceinline__ void clear_rows(const ChunkSlot<kDk>& slot, int rows) {
+  constexpr int kUnits = 8, kPanel = tile::kChunk * kUnits * 16;  // of a row of a panel; bytes
+  const auto clear = [&](int offset) {
+    auto* units = reinterpret_cast<uint4*>(slot.memory + offset);
+    for (int i = rows * kUnits + int(threadIdx.x) % tile::kWarpgroup; i < tile::kChunk * kUnits;
+         i += tile::kWarpgroup) {
+      store_for_copies(units + i, make_uint4(0, 0, 0, 0));
+    }
+  };
+  for (int panel = 0; panel < kDk / 64; ++panel) clear(slot.kTile + panel * kPanel);
+  for (int panel = 0; panel < kDk / 32; ++panel) clear(2 * slot.kTile + panel * kPanel);
+}
+
 /// The warpgroup of the rows: decays the rows of every second chunk, and computes P.
-template <bool kNormalize, class Shape>
+template <bool kNormalize, class Heads, class Shape>
 __device__ __forceinline__ void prepare_rows(const Bf16Arguments& a, const ClusterMemory<Shape>& memory, int rank) {
   ClusterBarriers& barriers = memory.barriers();
   const int warp = __shfl_sync(kAllLanes, tile::warp_in_group(), 0);
   for (int j = 0, n = rank; n * tile::kChunk < a.L; ++j, n += 2) {
     const ChunkSlot<Shape::kDk> slot = memory.slot(j % kOwnSlots);
     barriers.raw[j % kOwnSlots].wait(j / kOwnSlots % 2);
+    if (const int rows = a.L - n * tile::kChunk; Heads::kArePacked && rows < tile::kChunk) {
+      clear_rows(slot, rows);
+      fence_async_proxy();
+      wait_at_named_barrier(kOfRows, tile::kWarpgroup);
+    }
     if (kNormalize) find_factors(slot, warp, barriers.factors);
     const Way way = decay_with_anchors<kNormalize>(slot, warp, barriers.ways[j % kOwnSlots], kOfRows, barriers.factors);
     if (way == kLongWay) {
@@ -350,7 +379,7 @@ __device__ __forceinline__ void multiply_inverse(const ClusterMemory<Shape>& mem
 
 /// The warpgroup of the inverse: computes A of every second chunk, inverts it, and multiplies the inverse into P and
 /// K-.
-template <class Shape>
+template <class Heads, class Shape>
 __device__ __forceinline__ void prepare_inverse(const Bf16Arguments& a, const ClusterMemory<Shape>& memory, int rank) {
   using delta_rule::kBlock, delta_rule::kBlocks;
   constexpr int kDk = Shape::kDk;
@@ -359,8 +388,9 @@ __device__ __forceinline__ void prepare_inverse(const Bf16Arguments& a, const Cl
   const int thread = int(threadIdx.x) % tile::kWarpgroup;
   const auto beta_of = [&](int n) {
     const int position = n * tile::kChunk + warp * kBlock + int(lane_index());
-    return lane_index() < kBlock && position < a.L ? load_global(a.beta.row(int(blockIdx.z), int(blockIdx.y), position))
-                                                   : 0.0f;
+    return lane_index() < kBlock && position < a.L
+               ? load_global(a.beta.row(Heads::batch(a.B), int(blockIdx.y), position))
+               : 0.0f;
   };
   float next_beta = beta_of(rank);
   for (int j = 0, n = rank; n * tile::kChunk < a.L; ++j, n += 2) {

@@ -49,6 +49,9 @@
 /// Work: per position 4 Dk Dv for q' S' and k' S', 2 Dk Dv for the update, 128 Dk for scores, 192 Dv for T and P.
 /// Bytes: q, k, g, beta once per 128 columns of Dv; v and o once. Up to ten chunks more per segment.
 /// Bound by: the chain of the walk.
+/// **Packed sequences.** Their list of segments (common/tile/packed_segments.cuh) takes the place of equal ones. A bulk copy
+/// loads whole chunks, so the last one of a sequence may arrive with rows of the next sequence. The preparing warpgroup
+/// makes these rows of k, g and V zeros, beta counts as zero there, and outputs are stored row by row.
 /// Requires: what `one_anchor` requires.
 /// Weakness: one such segment or chunk gives its head to `segments`.
 /// Sources: those of `one_anchor`. NVIDIA's cuDNN frontend has one anchor per chunk of 16, and prepares and walks in one
@@ -61,6 +64,7 @@
 #include <cstdint>
 
 #include "05_deltanet_wy/chunk/decay_columns.cuh"
+#include "05_deltanet_wy/chunk/packed_heads.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
 #include "05_deltanet_wy/kda/chunk_slot.cuh"
 #include "05_deltanet_wy/kda/dispatch/middle_anchor.hpp"
@@ -87,6 +91,7 @@
 #include "common/tile/base2.cuh"
 #include "common/tile/bulk_tiles.cuh"
 #include "common/tile/float_panels.cuh"
+#include "common/tile/packed_segments.cuh"
 #include "common/tile/warm_up.cuh"
 #include "common/tile/warpgroup_chunk.cuh"
 
@@ -195,11 +200,18 @@ struct HalfChunkMaps {
 /// What a block walks.
 struct Walk {
   int b, h, first_column;
-  int first, begin, end;  ///< positions: of the first chunk, of the first output, behind the last one
+  int first, begin, end;             ///< positions: of the first chunk, of the first output, behind the last one
+  int sequence_begin, sequence_end;  ///< positions of the whole sequence
+  int state;                         ///< its entry among the states
+  bool is_packed;                    ///< whether another sequence may follow
 
   __device__ __forceinline__ int chunks() const { return (end - first + kPositions - 1) / kPositions; }
   /// Those in front of a segment that starts from zeros.
-  __device__ __forceinline__ int warm_up() const { return first > 0 ? (begin - first) / kPositions : 0; }
+  __device__ __forceinline__ int warm_up() const { return first > sequence_begin ? (begin - first) / kPositions : 0; }
+  /// Of the rows that a copy loads for chunk n, those that are not another sequence's.
+  __device__ __forceinline__ int rows(int n) const {
+    return is_packed ? min(sequence_end - first - n * kPositions, kPositions) : kPositions;
+  }
 };
 
 /// Starts to load chunk n. Called by one thread.
@@ -222,6 +234,20 @@ __device__ __forceinline__ void load_chunk(const Memory& memory, Barriers& barri
   for (int group = 0; group < kWalking; ++group, of_panel.column += 64) {
     load_tile(maps.v, slot.values(group).data, raw, of_panel);
   }
+}
+
+/// Makes rows from number `rows` on of k, g and V zeros. A warpgroup calls it, and waits behind it.
+__device__ __forceinline__ void clear_rows(const Slot& slot, int rows) {
+  constexpr int kRowBytes = 128, kPanel = kPositions * kRowBytes;
+  const auto clear = [&](int offset) {
+    auto* units = reinterpret_cast<uint4*>(slot.memory + offset);
+    for (int i = rows * 8 + int(threadIdx.x) % kWarpgroup; i < kPositions * 8; i += kWarpgroup) {
+      units[i] = make_uint4(0, 0, 0, 0);
+    }
+  };
+  for (int panel = 0; panel < kDk / 64; ++panel) clear((2 * panel + 1) * kPanel);  // behind q
+  for (int panel = 0; panel < kDk / 32; ++panel) clear(Slot::kRows + panel * kPanel);
+  for (int panel = 0; panel < kDv / 64; ++panel) clear(Slot::kV + panel * kPanel);
 }
 
 /// f_t = 1 / sqrt(k_t . k_t + eps). A warpgroup computes them. @param factors [32]
@@ -415,6 +441,10 @@ __device__ __forceinline__ void prepare(const Bf16Arguments& a, const Memory& me
     next_beta = beta_of(n + kPreparing);
     barriers.raw[n % Barriers::kRaw].wait(unsigned(n / Barriers::kRaw) % 2);
     if (barriers.is_end[n % Barriers::kRaw]) break;
+    if (walk.rows(n) < kPositions) {
+      clear_rows(slot, walk.rows(n));
+      wait_at_named_barrier(barrier, kWarpgroup);
+    }
     if (kNormalize) find_factors(slot, own.factors);
     const bool has_anchor = decay_rows<kNormalize>(
         slot, warp, barrier, [&](int half) { return memory.decays(i, half); }, own.factors);
@@ -459,8 +489,8 @@ __device__ __forceinline__ bool walk_columns(const Bf16Arguments& a, const Memor
     for (int n = 0; n < min(chunks, kSlots); ++n) load_chunk(memory, barriers, maps, walk, n);
   }
   WarpgroupState<kDk> S;
-  const bool has_start = walk.first == 0 && a.initial_state.data != nullptr;
-  load_group_state<kDk>(S, has_start ? a.initial_state.row(walk.b, walk.h, 0) + first_column : nullptr,
+  const bool has_start = walk.first == walk.sequence_begin && a.initial_state.data != nullptr;
+  load_group_state<kDk>(S, has_start ? a.initial_state.row(walk.state, walk.h, 0) + first_column : nullptr,
                         a.initial_state.stride_l, a.Dk, a.Dv - first_column);
   RoundedState<kDk> s;
   WarpgroupOutput D;                    // of q' S', then of k' S'
@@ -478,6 +508,15 @@ __device__ __forceinline__ bool walk_columns(const Bf16Arguments& a, const Memor
     }
     fence_async_proxy();
     wait_at_named_barrier(kOfWalking + unsigned(group), kWarpgroup);
+    if (walk.rows(n) < kPositions) {
+      for (int i = int(threadIdx.x) % kWarpgroup; i < walk.rows(n) * 8; i += kWarpgroup) {
+        const int row = i / 8, column = i % 8 * 8;
+        if (first_column + column >= a.Dv) continue;
+        store_global(reinterpret_cast<uint4*>(a.o.row(walk.b, walk.h, position + row) + first_column + column),
+                     *reinterpret_cast<const uint4*>(tile.data + tile.unit(row, column)));
+      }
+      return;
+    }
     if (!is_first) return;
     if (has_outputs && first_column < a.Dv) {
       store_tile(maps.o, tile.data, {.column = first_column, .position = position, .head = walk.h, .batch = walk.b});
@@ -562,8 +601,8 @@ __device__ __forceinline__ bool walk_columns(const Bf16Arguments& a, const Memor
   }
   finish(chunks - 1);
   if (is_first) wait_stores_read<0>();
-  if (walk.end == a.L && a.final_state.data) {
-    store_group_state<kDk>(a.final_state.row(walk.b, walk.h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
+  if (walk.end == walk.sequence_end && a.final_state.data) {
+    store_group_state<kDk>(a.final_state.row(walk.state, walk.h, 0) + first_column, S, a.final_state.stride_l, a.Dk,
                            a.Dv - first_column);
   }
   return true;
@@ -599,24 +638,79 @@ __device__ __forceinline__ int guess_warm_up(const Bf16Arguments& a, int b, int 
   return bits * kMostWarmUp < kNeeded ? kMostWarmUp + 1 : int(ceilf(kNeeded / bits));
 }
 
-/// Grid (tiles of 128 columns of Dv of all segments, H, B).
-/// @param length positions of a segment
-template <bool kNormalize>
+/// Equally long segments of batch entries. Grid (tiles of 128 columns of Dv of all segments, H, B).
+struct BatchSegments {
+  WalkedHeads heads;
+  int length;  ///< positions of a segment
+
+  /// The block's segment.
+  __device__ __forceinline__ Walk of_block(const Bf16Arguments& a) const {
+    const int b = int(blockIdx.z), h = int(blockIdx.y), tiles = int(gridDim.x) / heads.segments;
+    const int begin = int(blockIdx.x) / tiles * length, column = int(blockIdx.x) % tiles * kDv;
+    return {b, h, column, begin, begin, min(begin + length, a.L), 0, a.L, b, false};
+  }
+  /// Whether the sequence has more of them.
+  __device__ __forceinline__ bool is_cut(const Walk&) const { return heads.segments > 1; }
+  /// Says whether it has been walked. One thread calls.
+  __device__ __forceinline__ void report(const Bf16Arguments& a, const Walk& walk, bool is_walked) const {
+    const int segment = int(blockIdx.x) / (int(gridDim.x) / heads.segments);
+    if (walk.first_column > 0) return;
+    store_global(heads.walked + (std::int64_t(walk.b) * a.H + walk.h) * heads.segments + segment, int(is_walked));
+  }
+};
+
+/// Those of packed sequences, the longest ones first. Grid (tiles of 128 columns of Dv, H, B times the list's entries).
+struct PackedSegments {
+  const int4* list;                ///< of list_segments()
+  const std::int32_t* cu_seqlens;  ///< [N + 1]
+  int* left;                       ///< [N, B, H]: whether a head is another kernel's; 0 before this one
+  int length;
+
+  __device__ __forceinline__ Walk of_block(const Bf16Arguments& a) const {
+    const int b = int(blockIdx.z) % a.B;
+    const int4 segment = load_global(list + int(blockIdx.z) / a.B);
+    const std::int32_t* sequence = cu_seqlens + max(segment.x, 0);  // the list may have entries without one
+    return {b,
+            int(blockIdx.y),
+            int(blockIdx.x) * kDv,
+            segment.y,
+            segment.y,
+            segment.z,
+            load_global(sequence),
+            load_global(sequence + 1),
+            segment.x < 0 ? -1 : segment.x * a.B + b,
+            true};
+  }
+  __device__ __forceinline__ bool is_cut(const Walk& walk) const {
+    return walk.sequence_end - walk.sequence_begin > length;
+  }
+  __device__ __forceinline__ void report(const Bf16Arguments& a, const Walk& walk, bool is_walked) const {
+    if (!is_walked) store_global(left + std::int64_t(walk.state) * a.H + walk.h, 1);
+  }
+};
+
+/// @tparam Segments of which the block walks one
+template <bool kNormalize, class Segments>
 __global__ void __launch_bounds__(kBlockThreads, 1)
-    middle_anchor_kernel(Bf16Arguments a, const __grid_constant__ HalfChunkMaps maps, WalkedHeads heads, int length) {
+    middle_anchor_kernel(Bf16Arguments a, const __grid_constant__ HalfChunkMaps maps, Segments segments) {
   __shared__ Barriers barriers;
   __shared__ PreparingMemory of_preparing[kPreparing];
   const Memory memory{dynamic_shared<unsigned char, kTileAlignment>()};
-  const int b = int(blockIdx.z), h = int(blockIdx.y), tiles = int(gridDim.x) / heads.segments;
-  const int segment = int(blockIdx.x) / tiles, tile = int(blockIdx.x) % tiles, begin = segment * length;
+  Walk walk = segments.of_block(a);
+  if (walk.is_packed && walk.begin == walk.end) {
+    if (walk.state >= 0) hand_state_on(a, walk.state, walk.h, walk.first_column, kDv);
+    return;
+  }
   let_next_kernel_start();
   int warm_up = 0;
   // The first segment asks for the second one: where that may not start, the head is another kernel's.
-  if (heads.segments > 1) warm_up = guess_warm_up(a, b, h, max(begin, length), memory.decays(0, 0));
+  if (segments.is_cut(walk)) {
+    const int begin = max(walk.begin, walk.sequence_begin + segments.length);
+    warm_up = guess_warm_up(a, walk.b, walk.h, begin, memory.decays(0, 0));
+  }
   if (threadIdx.x == 0) barriers.init();
   __syncthreads();
-  const Walk walk{
-      b, h, tile * kDv, segment > 0 ? max(begin - warm_up * kPositions, 0) : 0, begin, min(begin + length, a.L)};
+  if (walk.begin > walk.sequence_begin) walk.first = max(walk.begin - warm_up * kPositions, walk.sequence_begin);
   const int group = int(threadIdx.x) / kWarpgroup;
   bool is_walked = false;
   if (warm_up <= kMostWarmUp) {
@@ -628,9 +722,17 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       is_walked = walk_columns(a, memory, barriers, maps, walk, group - kPreparing);
     }
   }
-  if (threadIdx.x == kPreparing * kWarpgroup && tile == 0) {
-    store_global(heads.walked + (std::int64_t(b) * a.H + h) * heads.segments + segment, int(is_walked));
-  }
+  if (threadIdx.x == kPreparing * kWarpgroup) segments.report(a, walk, is_walked);
+}
+
+template <class Segments>
+void start_middle_anchor(const Bf16Arguments& a, const Segments& segments, dim3 grid) {
+  const TensorSizes keys = tensor_sizes(a, a.Dk), values = tensor_sizes(a, a.Dv);
+  const HalfChunkMaps maps{tile_map(a.q, keys, kPositions), tile_map(a.k, keys, kPositions),
+                           tile_map(a.v, values, kPositions), float_tile_map(a.g, keys, kPositions),
+                           tile_map(a.o, values, kPositions)};
+  launch(a.normalize_keys ? middle_anchor_kernel<true, Segments> : middle_anchor_kernel<false, Segments>,
+         {grid, unsigned(kBlockThreads), std::size_t(Memory::kBytes)}, a, maps, segments);
 }
 
 }  // namespace
@@ -649,14 +751,8 @@ LaunchPlan plan_of_past(const Bf16Arguments& a) {
 void middle_anchor(const Bf16Arguments& a, const LaunchPlan& plan) {
   const std::int64_t count = std::int64_t(a.B) * a.H * plan.segments;
   const WalkedHeads heads{workspace<int>("kda: walked segments", std::size_t(count)), plan.segments};
-  const TensorSizes keys = tensor_sizes(a, a.Dk), values = tensor_sizes(a, a.Dv);
-  const HalfChunkMaps maps{tile_map(a.q, keys, kPositions), tile_map(a.k, keys, kPositions),
-                           tile_map(a.v, values, kPositions), float_tile_map(a.g, keys, kPositions),
-                           tile_map(a.o, values, kPositions)};
-  launch(a.normalize_keys ? middle_anchor_kernel<true> : middle_anchor_kernel<false>,
-         {dim3(unsigned(ceil_div(a.Dv, kDv) * plan.segments), unsigned(a.H), unsigned(a.B)), unsigned(kBlockThreads),
-          std::size_t(Memory::kBytes)},
-         a, maps, heads, plan.length);
+  start_middle_anchor(a, BatchSegments{heads, plan.length},
+                      dim3(unsigned(ceil_div(a.Dv, kDv) * plan.segments), unsigned(a.H), unsigned(a.B)));
   end_part("one kernel");
   if (plan.segments > 1) return segments(a, plan_of_past(a), heads);
   cluster_behind(a, heads);
@@ -665,6 +761,16 @@ void middle_anchor(const Bf16Arguments& a, const LaunchPlan& plan) {
 
 void middle_anchor(const Bf16Arguments& a) {
   middle_anchor(a, one_wave_of_blocks(a));
+}
+
+void middle_anchor_packed(const PackedBf16Arguments& p, const PackedPlan& plan) {
+  const Bf16Arguments& a = p.all;
+  int* left = none_left(p);
+  const PackedSegments segments{list_segments(p.cu_seqlens, plan), p.cu_seqlens, left, plan.length};
+  start_middle_anchor(a, segments, dim3(unsigned(ceil_div(a.Dv, kDv)), unsigned(a.H), unsigned(plan.entries() * a.B)));
+  end_part("one kernel");
+  cluster_behind(p, left);
+  end_part("without an anchor");
 }
 
 }  // namespace tutorial::kda

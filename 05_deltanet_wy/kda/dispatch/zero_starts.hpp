@@ -2,7 +2,7 @@
 /// @file
 /// The segments of `cluster` that need no past, and `segments` for the heads that do.
 
-#include "05_deltanet_wy/kda.hpp"
+#include "05_deltanet_wy/packed_kda.hpp"
 #include "common/device/walked_heads.hpp"
 #include "common/tile/launch_plan.hpp"
 
@@ -22,5 +22,8 @@ tile::LaunchPlan one_wave_of_clusters(const Bf16Arguments&);
 void cluster(const Bf16Arguments&, const tile::LaunchPlan&, const WalkedHeads& heads);
 /// Starts `cluster` for the heads that have not been walked, without segments. All heads if `heads.walked` is null.
 void cluster_behind(const Bf16Arguments&, const WalkedHeads& heads);
+/// The same for heads of packed sequences.
+/// @param left [N, B, H]: which ones
+void cluster_behind(const PackedBf16Arguments&, const int* left);
 
 }  // namespace tutorial::kda

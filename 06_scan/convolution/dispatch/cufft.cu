@@ -34,7 +34,10 @@
 
 #include <algorithm>
 #include <climits>
+#include <map>
+#include <mutex>
 #include <source_location>
+#include <thread>
 
 #include "common/device/error.hpp"
 #include "common/device/launch.cuh"
@@ -108,13 +111,18 @@ struct Rows {
       : count(std::int64_t(a.B) * a.D), N(int(padded_length(a.L))), pitch(N + 2), frequencies(N / 2 + 1) {}
 };
 
-/// Both transforms of the most recent problem; those of another problem replace them. Their work memory is ours, so
-/// that it exists when a graph is captured. They are not destroyed at the end of the process, because CUDA may have
+/// Both transforms of this thread's most recent problem; those of another problem replace them. Their work memory is ours,
+/// so that it exists when a graph is captured. They are not destroyed at the end of the process, because CUDA may have
 /// shut down before.
 class Plans {
  public:
   static Plans& of(const Rows& rows) {
-    static Plans& last = *new Plans;
+    static std::mutex mutex;
+    static auto& all = *new std::map<std::thread::id, Plans>;
+    Plans& last = [&]() -> Plans& {
+      const std::lock_guard lock(mutex);
+      return all[std::this_thread::get_id()];
+    }();
     if (last.count_ != rows.count || last.N_ != rows.N) last.make(rows);
     return last;
   }

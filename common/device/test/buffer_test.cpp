@@ -7,6 +7,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,15 @@ TEST(DeviceBuffer, SaysWhenTheDeviceIsFull) {
 
 TEST(DeviceBuffer, RefusesASizeThatOverflows) {
   EXPECT_THROW(DeviceBuffer<double>(~std::size_t{0} / 4), CudaError);
+}
+
+TEST(Workspace, BelongsToItsThread) {
+  float* own = workspace<float>("buffer_test, threads", 100);
+  std::jthread([&] {
+    EXPECT_EQ(workspace_size("buffer_test, threads"), 0u);
+    EXPECT_NE(workspace<float>("buffer_test, threads", 100), own);
+  }).join();
+  EXPECT_EQ(workspace<float>("buffer_test, threads", 100), own);
 }
 
 TEST(Workspace, GrowsAndKeepsItsPlace) {

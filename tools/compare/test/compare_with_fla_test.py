@@ -28,6 +28,7 @@ if "--list" in a:
     sys.exit()
 value = lambda name: a[a.index(name) + 1]
 inputs = json.load(open(value("--input")))
+print(json.dumps([a, inputs]), file=open(sys.argv[0] + ".calls", "a"))
 stage = value("--stage")
 d = {{stage + ".d" + name: "d" + x for name, x in inputs.items() if name in ("q", "k", "v", "g", "beta")}}
 json.dump(d if "--backward" in a else {{stage + ".o": "o of " + inputs["op"], stage + ".final_state": "S of " + inputs["op"]}}, open(value("--output"), "w"))
@@ -67,11 +68,11 @@ class FakeGpu:
         return x + "|"
 
     def one_by_one(self, x, B):
-        assert B == 4 and x.endswith("|")
+        assert B in (1, 4) and x.endswith("|")
         return x.removesuffix("|")
 
-    def sequence_starts(self, B, L):
-        return [B, L]
+    def sequence_starts(self, lengths):
+        return lengths
 
     def exp(self, x):
         return f"exp({x})"
@@ -140,12 +141,16 @@ class CompareWithFla(unittest.TestCase):
             o = f"o of {operator}|"
             return (o, f"S of {operator}^T") if output_final_state else o
 
-        def function(q, k, v, g=None, gk=None, beta=None, scale=None, normalize=None, output_final_state=False):
-            given = {name: x for name, x in (("g", g), ("gk", gk), ("beta", beta)) if x is not None}
+        def function(q, k, v, g=None, gk=None, beta=None, scale=None, normalize=None, output_final_state=False, cu_seqlens=None):
+            given = {name: x for name, x in (("g", g), ("gk", gk), ("beta", beta), ("cu_seqlens", cu_seqlens)) if x is not None}
             self.calls.append((peer.function, (q, k, v), given, scale, normalize, output_final_state))
             return f"o of {peer.operator}'", f"S of {peer.operator}" if output_final_state else None
 
         return packed if peer.packed else function
+
+    def called(self):
+        """What the chapters were called with: the options, and what their input file holds."""
+        return [json.loads(line) for path in self.folder.rglob("*.calls") for line in path.read_text().splitlines()]
 
     def run_tool(self, *arguments, gpu=FakeGpu):
         text, errors = io.StringIO(), io.StringIO()
@@ -221,7 +226,7 @@ class CompareWithFla(unittest.TestCase):
     def test_sequences_for_flashinfer_lie_one_behind_the_other(self):
         self.run_tool("--operators", "delta_rule", "--key-dim", "64", "--value-dim", "64")
         calls = [call for call in self.calls if call[0] == "chunk_gated_delta_rule"]
-        self.assertEqual(calls[0][1:5], (("q|", "k|", "v|"), {"beta": "beta|"}, 0.125, [4, 64]))
+        self.assertEqual(calls[0][1:5], (("q|", "k|", "v|"), {"beta": "beta|"}, 0.125, [64] * 4))
         self.assertEqual([call[-1] for call in calls], [True, True, False])
 
     def test_delta_rules_with_gates_get_two_kinds_of_them(self):
@@ -255,6 +260,35 @@ class CompareWithFla(unittest.TestCase):
                     ("kda", None): -log(2) / 4, ("kda", "bounded"): -2.5}  # fmt: skip
         for key, value in expected.items():
             self.assertAlmostEqual(drawn[key], value)
+
+    def test_packed_sequences(self):
+        status, text, errors, data = self.run_tool("--operators", "simple_gla,gated_delta_rule", "--packed", "3,100,20")
+        self.assertEqual(status, 0, errors)
+        problem = {"B": 1, "H": 8, "L": 123, "Dk": 128, "Dv": 128, "lengths": [3, 100, 20]}
+        self.assertEqual({json.dumps(row["problem"]) for row in data["comparisons"]}, {json.dumps(problem)})
+        # One behind the other in their layout, whichever it is.
+        given = {(name, qkv[0], str(more.get("cu_seqlens", starts))) for name, qkv, more, _, starts, _ in self.calls}
+        self.assertIn(("chunk_simple_gla", "q'", "[3, 100, 20]"), given)
+        self.assertIn(("chunk_gated_delta_rule", "q|", "[3, 100, 20]"), given)
+        self.assertEqual({starts for *_, starts in given}, {"[3, 100, 20]"})
+        self.assertIn("| 04 `simple_gla --lengths` | 1.60 |", text)
+        self.assertEqual(peers.ratios(data), {}, "such times are no times of one sequence")
+        self.assertTrue(all(inputs["cu_seqlens"] == [3, 100, 20] for _, inputs in self.called()))
+
+    def test_heads_that_share_keys(self):
+        status, text, errors, data = self.run_tool("--key-heads", "4", "--shapes", "2x8x64")
+        self.assertEqual(status, 0, errors)
+        self.assertEqual({row["operator"] for row in data["comparisons"]}, set(tool.SHARE_KEYS))
+        self.assertEqual({(row["problem"]["H"], row["problem"]["Hk"]) for row in data["comparisons"]}, {(8, 4)})
+        self.assertIn("| 05 `kda --key-heads 4` | 1.60 |", text)
+        self.assertEqual({options[options.index("--key-heads") + 1] for options, _ in self.called()}, {"4"})
+        for arguments, words in (
+            (["--key-heads", "3"], "--key-heads: 3 does not divide the heads"),
+            (["--key-heads", "4", "--packed", "3,4"], "--packed and --key-heads do not go together"),
+            (["--packed", "3,0"], "--packed: '3,0' is not a list of whole numbers above 0"),
+        ):
+            with self.assertRaisesRegex(tool.Missing, words):
+                self.run_tool(*arguments)
 
     def test_a_state_that_they_did_not_transpose_is_found(self):
         function = lambda q, k, v, **_: ("o of delta_rule|", "S of delta_rule")  # noqa: E731
