@@ -40,11 +40,9 @@
 #include "common/device/walked_heads.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
-#include "common/packed_sequences.hpp"
 #include "common/tile/base2.cuh"
 #include "common/tile/chunk_shape.cuh"
 #include "common/tile/load_tile.cuh"
-#include "common/tile/packed_chunks.cuh"
 #include "common/tile/warm_up.cuh"
 
 namespace tutorial::gated_delta_rule {
@@ -121,37 +119,22 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   prepare_chunk<kDk>(a, out, also, b, h, n * kChunk, (std::int64_t(b) * a.H + h) * out.N + n);
 }
 
-/// The same of packed sequences. Grid (packed_chunks(), H, B).
-template <int kDk, class Out>
-__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
-    prepare_kernel(PackedSequences<Bf16Arguments> p, Out out, ForGradients also) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), number = int(blockIdx.x);
-  const PackedChunk chunk(p.cu_seqlens, p.N, number);
-  if (chunk.begin == chunk.end) return;
-  p.all.L = chunk.end;
-  prepare_chunk<kDk>(p.all, out, also, b, h, chunk.begin, (std::int64_t(b) * p.all.H + h) * out.N + number);
-}
-
-/// Decays of all chunks, in a workspace. @param N chunks of a head
-inline float* reserve_decays(const Bf16Arguments& a, int N) {
-  return workspace<float>("gated_delta_rule: decays", std::size_t(a.B) * a.H * N * kDecays);
+/// Decays of all chunks, in a workspace.
+inline float* reserve_decays(const Bf16Arguments& a) {
+  return workspace<float>("gated_delta_rule: decays", std::size_t(a.B) * a.H * ceil_div(a.L, kChunk) * kDecays);
 }
 
 /// Fills `out` by one block for each chunk.
-/// @param arguments those of the operator, or of packed sequences @param a of all of these
-template <class Arguments, class Out>
-Out filled(const Arguments& arguments, const Bf16Arguments& a, const Out& out, const ForGradients& also) {
+template <class Out>
+Out filled(const Bf16Arguments& a, const Out& out, const ForGradients& also) {
   const auto start = [&]<int kDk>(std::integral_constant<int, kDk>) {
     const int bytes = std::max(2 * kChunk * kDk * int(sizeof(__nv_bfloat16)), InverseMemory::kBytes);
-    void (*kernel)(Arguments, Out, ForGradients) = prepare_kernel<kDk, Out>;
-    launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), kThreads, std::size_t(bytes)}, arguments, out,
-           also);
+    launch(prepare_kernel<kDk, Out>,
+           {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), kThreads, std::size_t(bytes)}, a, out, also);
   };
-  if (a.Dk <= 64) {
-    start(std::integral_constant<int, 64>());
-  } else {
-    a.Dk <= 128 ? start(std::integral_constant<int, 128>()) : start(std::integral_constant<int, 256>());
-  }
+  a.Dk <= 64    ? start(std::integral_constant<int, 64>())
+  : a.Dk <= 128 ? start(std::integral_constant<int, 128>())
+                : start(std::integral_constant<int, 256>());
   return out;
 }
 

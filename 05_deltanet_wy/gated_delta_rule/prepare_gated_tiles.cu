@@ -21,7 +21,7 @@ PreparedTiles prepare_tiles(const Bf16Arguments& a, const ForGradients& also) {
   const int N = ceil_div(a.L, kChunk);
   auto* tiles = workspace<__nv_bfloat16>("gated_delta_rule: tiles of T and P",
                                          std::size_t(a.B) * a.H * N * kPreparedRows * kChunk);
-  return filled(a, a, PreparedTiles{{N, tiles}, reserve_decays(a, N)}, also);
+  return filled(a, PreparedTiles{{N, tiles}, reserve_decays(a)}, also);
 }
 
 std::int64_t prepared_tiles_memory(const Bf16Arguments& a) {

@@ -62,6 +62,7 @@
 #include "05_deltanet_wy/gated_delta_rule/decayed_warp_products.cuh"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated_tiles.hpp"
+#include "05_deltanet_wy/gated_delta_rule/prepare_packed.hpp"
 #include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward/dispatch/forward_arguments.hpp"
@@ -636,7 +637,8 @@ std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments& g) {
 
 std::int64_t packed_tensor_core_backward_memory(const PackedBf16BackwardArguments& p) {
   const int N = packed_chunks(extents_of(p.all), p.N);
-  return prepared_memory(forward_of(p.all), N) + Bytes(p.all, N).all() + std::int64_t(sizeof(int4)) * p.N;
+  const PackedSequences<Bf16Arguments> forward{forward_of(p.all), p.cu_seqlens, p.N};
+  return prepared_memory(forward) + Bytes(p.all, N).all() + std::int64_t(sizeof(int4)) * p.N;
 }
 
 std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
