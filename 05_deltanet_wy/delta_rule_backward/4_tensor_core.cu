@@ -108,13 +108,25 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) states_ke
     const auto pass_on_state = [&](int d, const uint4& s) {
       if (j < a.Dv && d * 16 < a.Dk) store_global(states + d * 32, s);
     };
+    const bool alike = is_marked(from.T);
     WarpColumns v_new;
+    WarpFragments v_errors;
     const auto pass_on_v_new = [&](int i, const uint4& two) { unpack_fragment(v_new, i, two); };
+    const auto add_errors = [&](int i, float(&left)[4], float(&right)[4]) {
+      if (!alike) return;
+      v_errors[i] = errors_of(left, right);
+      update_state<kDk>(S[0], K, v_errors[i], i);
+    };
     WarpFragments residual;
     subtract_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], pass_on_state);
-    add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new);
+    add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new, nullptr, add_errors);
     const int t = n * kChunk;
     store_warp_output(x.v_new.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
+    if (alike) {
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) unpack_fragment(v_new, i, v_errors[i]);
+      store_warp_output(x.v_errors.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
+    }
   }
 }
 
@@ -161,7 +173,9 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
       return rounded(S[0][2 * d], S[0][2 * d + 1]);
     });
     add_transposed_scores(X, outputs, from.P);
+    if (is_marked(from.T)) add_errors_of_scores(X, outputs, from.P, Q, K);
     multiply_transposed(dV, X, from.T);
+    if (is_marked(from.T)) multiply_errors_transposed(dV, X, from.T);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       update_state<kDk>(S[0], Q, outputs[i], i);
@@ -200,6 +214,15 @@ struct Negated : NoEpilogue {
   }
 };
 
+/// What rounding leaves out of the scores.
+struct ErrorsOf : Scaled {
+  using Scaled::Scaled;
+  __device__ float score(int t, int i, float product) const {
+    const float score = Scaled::score(t, i, product);
+    return score - float(__nv_bfloat16(score));
+  }
+};
+
 /// A block's tiles; Shape::kDk columns hold all of Dv.
 template <class Shape>
 struct ChunkTilesOf {
@@ -228,6 +251,9 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   const int n = int(blockIdx.x) / key_tiles, first = int(blockIdx.x) % key_tiles * kColumns;
   const int t = n * kChunk, rows = g.L - t, columns = min(kColumns, g.Dk - first);
   auto* memory = dynamic_shared<ChunkTilesOf<Shape>>();
+  __shared__ bool alike;
+  const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
+  if (threadIdx.x == 0) alike = is_marked(load_mark(x.T, chunk));
   const typename Shape::KeyTile dO{memory->dO}, dV{memory->dV}, v_new{memory->v_new};
   const ValueTile Q{memory->Q}, K{memory->K};
   const typename Shape::ScoreTile Y{memory->Y}, Z{memory->Z};
@@ -252,7 +278,7 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
 
   // A warp without columns computes with zeros.
   const int d = first + warp_index() * 16, count = d < g.Dk ? g.Dv / 16 : 0;
-  const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n, stride = g.Dk / 16 * 32;
+  const std::int64_t stride = g.Dk / 16 * 32;
   const uint4* S = fragments_of(x.S, g, chunk, g.Dk / 16, 0) + d / 16 * 32;
   const uint4* dS = fragments_of(x.dS, g, chunk, g.Dk / 16, 0) + d / 16 * 32;
   {
@@ -269,6 +295,19 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   add_from_fragments<Shape>(dQ, dO, S, stride, count);
   scale_rows<Shape>(dQ, [&](int) { return g.scale; });
   add_from_scores<Shape>(dQ, Y, K);
+  if (alike) {  // Y's rounding errors, and then the products with v_new's; both take the place of Z
+    __syncthreads();
+    masked_scores<Shape>(Z, dO, v_new, ErrorsOf(g.scale));
+    __syncthreads();
+    add_from_scores<Shape>(dQ, Z, K);
+    load_tile_async(v_new, x.v_errors.row(b, h, t), x.v_errors.stride_l, rows, g.Dv);
+    cp_async_commit();
+    cp_async_wait<0>();
+    __syncthreads();
+    masked_scores<Shape>(Z, dO, v_new, Scaled(g.scale));
+    __syncthreads();
+    add_from_scores<Shape>(dQ, Z, K);
+  }
   store_output<Shape>(g.dq.row(b, h, t) + first, g.dq.stride_l, rows, columns, dQ, K, 1.0f);
 }
 
@@ -278,9 +317,10 @@ Workspace workspace_of(const Bf16BackwardArguments& g, const char* name) {
   const Prepared prepared = prepare(forward_of(g), kLeastBeta);
   end_part("prepare");
   const std::int64_t heads = std::int64_t(g.B) * g.H, state = heads * prepared.N * g.Dk * g.Dv / 8;  // in uint4
-  auto* memory = workspace<uint4>(name, std::size_t(2 * state + heads * g.L * g.Dv / 8));
+  auto* memory = workspace<uint4>(name, std::size_t(2 * state + heads * g.L * g.Dv / 4));
   auto* v_new = reinterpret_cast<__nv_bfloat16*>(memory + 2 * state);
-  return {prepared, packed(v_new, g.H, g.L, g.Dv), memory, memory + state};
+  return {prepared, packed(v_new, g.H, g.L, g.Dv), packed(v_new + heads * g.L * g.Dv, g.H, g.L, g.Dv), memory,
+          memory + state};
 }
 
 void start_gradients(const Bf16BackwardArguments& g, const Workspace& x) {

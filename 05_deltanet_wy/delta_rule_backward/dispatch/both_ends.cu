@@ -101,17 +101,29 @@ __device__ __forceinline__ void walk_forwards(const Bf16Arguments& a, const Work
     const auto pass_on_state = [&](int d, const uint4& s) {
       if (j < a.Dv && d * 16 < a.Dk) store_global(states + d * 32, s);
     };
+    const bool alike = is_marked(from.T);
     WarpColumns v_new;
+    WarpFragments v_errors;
     const auto pass_on_v_new = [&](int i, const uint4& two) { unpack_fragment(v_new, i, two); };
+    const auto add_errors = [&](int i, float(&left)[4], float(&right)[4]) {
+      if (!alike) return;
+      v_errors[i] = errors_of(left, right);
+      update_state<kDk>(S[0], K, v_errors[i], i);
+    };
     WarpFragments residual;
     subtract_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], pass_on_state);
-    add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new);
+    add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new, nullptr, add_errors);
     if constexpr (kDepth == 1) {
       __syncthreads();  // no warp reads the tiles any more
       if (n + 1 < x.N) load(n + 1);
     }
     const int t = n * kChunk;
     store_warp_output(x.v_new.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
+    if (alike) {
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) unpack_fragment(v_new, i, v_errors[i]);
+      store_warp_output(x.v_errors.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
+    }
   }
 }
 
@@ -157,7 +169,9 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
       return rounded(S[0][2 * d], S[0][2 * d + 1]);
     });
     add_transposed_scores(X, outputs, from.P);
+    if (is_marked(from.T)) add_errors_of_scores(X, outputs, from.P, Q, K);
     multiply_transposed(dV, X, from.T);
+    if (is_marked(from.T)) multiply_errors_transposed(dV, X, from.T);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       update_state<kDk>(S[0], Q, outputs[i], i);

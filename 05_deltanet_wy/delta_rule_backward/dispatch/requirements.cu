@@ -108,7 +108,7 @@ std::int64_t chunkwise_backward_memory(const FloatBackwardArguments& a) {
 
 std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments& g) {
   const std::int64_t states = ceil_div(g.L, kChunk) * std::int64_t(g.Dk) * g.Dv, v_new = std::int64_t(g.L) * g.Dv;
-  return prepared_memory(forward_of(g)) + heads_of(g) * 2 * (2 * states + v_new);
+  return prepared_memory(forward_of(g)) + heads_of(g) * 2 * (2 * states + 2 * v_new);
 }
 
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
@@ -147,6 +147,7 @@ std::int64_t warpgroups_moved(const Bf16BackwardArguments& g, int every) {
   count += tiles * (keys + prepared / 3 * 2) + 2 * values + bytes.states;        // k, -T, v; v_new, S
   count += tiles * (2 * keys + prepared) + 2 * values + bytes.states;            // k, q, -T, P, do; dv, dS
   count += 3 * values + 2 * bytes.states + 2 * keys + 2 * keys + 8 * positions;  // do, v_new, dv, S, dS, q, k, beta
+  count += 4 * heads_of(g) * ceil_div(g.L, kChunk);                              // of T a mark
   return count + state_bytes(g);
 }
 
@@ -158,14 +159,16 @@ std::int64_t walks_backward_bytes_moved(const Bf16BackwardArguments& g) {
   const std::int64_t lower = (pairs + positions) / 2;                         // on and below the diagonal
   std::int64_t count = 3 * 2 * lower * g.Dv + 2 * 4 * positions;              // v_new, do, dv; beta, dbeta
   count += 5 * 2 * positions * g.Dk * g.Dv + 2 * 2 * pairs * g.Dk;            // S, do, v_new, dS, dv; k, q
-  return walks_moved(g) + count + 2 * 2 * positions * g.Dk;                   // dq, dk
+  return walks_moved(g) + count + 2 * 2 * positions * g.Dk + 4 * heads * (full + (last > 0));  // dq, dk; of T a mark
 }
 
 std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
   const std::int64_t positions = heads_of(g) * g.L, keys = positions * g.Dk * 2, values = positions * g.Dv * 2;
   const std::int64_t states = heads_of(g) * ceil_div(g.L, kChunk) * g.Dk * g.Dv * 2;
-  // do, v_new, dv, S twice, dS; q, k, dq, dk; beta, dbeta
-  return walks_moved(g) + 3 * ceil_div(g.Dk, kColumns) * values + 3 * states + 4 * keys + 2 * 4 * positions;
+  const std::int64_t blocks = heads_of(g) * ceil_div(g.L, kChunk) * ceil_div(g.Dk, kColumns);
+  // do, v_new, dv, S twice, dS; q, k, dq, dk; beta, dbeta; of T a mark
+  return walks_moved(g) + 3 * ceil_div(g.Dk, kColumns) * values + 3 * states + 4 * keys + 2 * 4 * positions +
+         4 * blocks;
 }
 
 std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments& g) {

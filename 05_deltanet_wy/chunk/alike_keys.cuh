@@ -1,0 +1,94 @@
+#pragma once
+/// @file
+/// Where the gradients keep 16 bits of a factor, not 8: in chunks with many keys that are alike.
+///
+/// There v_new, dv_new, P and Y are rows that cancel: with one key, v_new of position t is nearly v_t - v_{t-1}, and the
+/// state's answer to the key is the sum of all. If each of n rows is rounded, each with a relative error e of its own, the
+/// sum is off by e sqrt(2 n). With many kinds of keys n is how many there are of one kind. So n is the sum of (k_t . k_i)^2
+/// over the keys i before t, and a chunk where it stays below kMostAlike loses no more than e sqrt(2 kMostAlike) = 4 e.
+/// With e = 1.7e-3, the root mean square of one rounding to bf16, and two factors that err in dq, that is 9e-3. Other
+/// chunks are marked by the kernel that computes T, and there the factors are two bf16 (split.cuh), which costs products.
+///
+/// The mark needs no memory: T is 0 above its diagonal, and a zero has a sign. That of T's element (0, 15) tells.
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "05_deltanet_wy/chunk/blocks.hpp"
+#include "05_deltanet_wy/chunk/inverse.cuh"
+#include "05_deltanet_wy/chunk/prepare.hpp"
+#include "common/device/memory.cuh"
+#include "common/device/pack.cuh"
+#include "common/device/warp.cuh"
+#include "common/tile/panel_tile.cuh"
+
+namespace tutorial::delta_rule {
+
+/// How many keys may be alike before a chunk is marked.
+inline constexpr float kMostAlike = 8;
+
+/// Where less is left of a state after a chunk, rounding errors of P stay: the decays of pairs cannot be told from those of
+/// positions any more, and of the keys that are alike, at most half reach far enough for these errors to count.
+inline constexpr float kLeastWhole = 0x1p-20f;
+
+/// Whether too many keys are alike, as far as a warp can tell from its row of the blocks of K K^T. All lanes call it.
+/// @param N K K^T below the diagonal, and 0 on and above it
+__device__ __forceinline__ bool are_alike(const BlockRow& N, int r) {
+  float sums[2] = {};  // of the lane's part of two rows
+#pragma unroll
+  for (int c = 0; c < kBlocks; ++c) {
+    if (c > r) continue;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sums[i % 4 / 2] += N[c][i / 4][i % 4] * N[c][i / 4][i % 4];
+  }
+#pragma unroll
+  for (float& sum : sums) {
+    sum += __shfl_xor_sync(kAllLanes, sum, 1);
+    sum += __shfl_xor_sync(kAllLanes, sum, 2);
+  }
+  return __any_sync(kAllLanes, fmaxf(sums[0], sums[1]) > kMostAlike);
+}
+
+/// Gives T's element (0, 15) its sign. Called by the warp that has row 0 of T's blocks.
+__device__ __forceinline__ void mark(BlockRow& T, bool alike) {
+  if (lane_index() == 3) T[0][1][1] = alike ? -0.0f : 0.0f;
+}
+
+/// The mark of T as rows in shared memory.
+__device__ __forceinline__ bool is_marked(const tile::PanelTile<64>& T) {
+  return *reinterpret_cast<const std::uint16_t*>(T.data + T.unit(0, 8) + 7) >> 15 != 0;
+}
+/// The mark of T as fragments in shared memory.
+__device__ __forceinline__ bool is_marked(const uint4* T) {
+  return T[3].y >> 31 != 0;
+}
+/// The mark of T as B fragments of its blocks (for_gradients.hpp) in shared memory.
+__device__ __forceinline__ bool is_marked_flipped(const uint4* T) {
+  return (T[28].z >> 15 & 1) != 0;
+}
+/// The mark in device memory, of the chunk of this number, as it is loaded. A kernel before has written T.
+__device__ __forceinline__ std::uint32_t load_mark(const uint4* T, std::int64_t chunk) {
+  return load_early(&T[chunk * 2 * kLowerBlocks * 32 + 3].y);
+}
+__device__ __forceinline__ std::uint32_t load_mark(const PreparedTiles& prepared, std::int64_t chunk) {
+  return load_early(reinterpret_cast<const std::uint32_t*>(prepared.tiles + chunk * kPreparedRows * 64 + 14));
+}
+/// What load_mark() has loaded.
+__device__ __forceinline__ bool is_marked(std::uint32_t mark) {
+  return mark >> 31 != 0;
+}
+
+/// x = what is left of x after rounding to bf16.
+template <int kCount>
+__device__ __forceinline__ void keep_errors(float (&x)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 2) {
+    const float2 two = unpack(pack(x[i], x[i + 1]));
+    x[i] -= two.x;
+    x[i + 1] -= two.y;
+  }
+}
+
+}  // namespace tutorial::delta_rule
