@@ -33,9 +33,12 @@ inline constexpr float kMostAlike = 8;
 /// positions any more, and of the keys that are alike, at most half reach far enough for these errors to count.
 inline constexpr float kLeastWhole = 0x1p-20f;
 
-/// Whether too many keys are alike, as far as a warp can tell from its row of the blocks of K K^T. All lanes call it.
+/// What the four warps of a block that computes T find out, each from its row of the blocks, in shared memory.
+using AlikeRows = bool[kBlocks];
+
+/// Notes whether too many keys are alike, as far as a warp can tell from its row of the blocks of K K^T.
 /// @param N K K^T below the diagonal, and 0 on and above it
-__device__ __forceinline__ bool are_alike(const BlockRow& N, int r) {
+__device__ __forceinline__ void note_alike(AlikeRows& alike, const BlockRow& N, int r) {
   float sums[2] = {};  // of the lane's part of two rows
 #pragma unroll
   for (int c = 0; c < kBlocks; ++c) {
@@ -48,12 +51,14 @@ __device__ __forceinline__ bool are_alike(const BlockRow& N, int r) {
     sum += __shfl_xor_sync(kAllLanes, sum, 1);
     sum += __shfl_xor_sync(kAllLanes, sum, 2);
   }
-  return __any_sync(kAllLanes, fmaxf(sums[0], sums[1]) > kMostAlike);
+  const bool any = __any_sync(kAllLanes, fmaxf(sums[0], sums[1]) > kMostAlike);
+  if (lane_index() == 0) alike[r] = any;
 }
 
-/// Gives T's element (0, 15) its sign. Called by the warp that has row 0 of T's blocks.
-__device__ __forceinline__ void mark(BlockRow& T, bool alike) {
-  if (lane_index() == 3) T[0][1][1] = alike ? -0.0f : 0.0f;
+/// Gives T's element (0, 15) its sign, in the warp that has row 0 of T's blocks. The caller waits at a barrier before.
+__device__ __forceinline__ void mark(BlockRow& T, int r, const AlikeRows& alike) {
+  if (r > 0 || lane_index() != 3) return;
+  T[0][1][1] = alike[0] || alike[1] || alike[2] || alike[3] ? -0.0f : 0.0f;
 }
 
 /// The mark of T as rows in shared memory.

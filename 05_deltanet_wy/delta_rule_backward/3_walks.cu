@@ -75,7 +75,7 @@ __host__ __device__ constexpr int column_tiles(int width) {
 
 /// What the kernels pass on to each other in device memory. They also read dv, which is an output.
 struct Workspace : Prepared {
-  View<__nv_bfloat16> v_new, v_errors;  // [B, H, L, Dv]; the errors of marked chunks (chunk/alike_keys.cuh)
+  View<__nv_bfloat16> v_new;  // [B, H, L, Dv]
   uint4 *S, *dS;  // [B, H, N, Dv / 16, Dk / 16, 32]: S before each chunk, dS / scale after it; A fragments of S^T, dS^T
 };
 
@@ -122,25 +122,13 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) states_ke
     const auto pass_on_state = [&](int d, const uint4& s) {
       if (j < a.Dv && d * 16 < a.Dk) store_global(states + d * 32, s);
     };
-    const bool alike = is_marked(from.T);
     WarpColumns v_new;
-    WarpFragments v_errors;
     const auto pass_on_v_new = [&](int i, const uint4& two) { unpack_fragment(v_new, i, two); };
-    const auto add_errors = [&](int i, float(&left)[4], float(&right)[4]) {
-      if (!alike) return;
-      v_errors[i] = errors_of(left, right);
-      update_state<kDk>(S[0], K, v_errors[i], i);
-    };
     WarpFragments residual;
     subtract_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], pass_on_state);
-    add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new, nullptr, add_errors);
+    add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new);
     const int t = n * kChunk;
     store_warp_output(x.v_new.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
-    if (alike) {
-#pragma unroll
-      for (int i = 0; i < kBlocks; ++i) unpack_fragment(v_new, i, v_errors[i]);
-      store_warp_output(x.v_errors.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
-    }
   }
 }
 
@@ -187,9 +175,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
       return s;
     });
     add_transposed_scores(X, outputs, from.P);
-    if (is_marked(from.T)) add_errors_of_scores(X, outputs, from.P, Q, K);
     multiply_transposed(dV, X, from.T);
-    if (is_marked(from.T)) multiply_errors_transposed(dV, X, from.T);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       update_state<kDk>(S[0], Q, outputs[i], i);
@@ -215,19 +201,16 @@ __device__ __forceinline__ float element(const uint4* fragments, int width, int 
 /// All other gradients of a chunk, an element after the other. Grid (chunks, H, B).
 __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArguments g, Workspace x) {
   __shared__ float Y[kChunk][kChunk], Z[kChunk][kChunk];
-  __shared__ bool alike;
   const int b = int(blockIdx.z), h = int(blockIdx.y), first = int(blockIdx.x) * kChunk, rows = min(kChunk, g.L - first);
   const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + blockIdx.x;
   const auto row_of = [&](const auto& view, int t, int d) { return float(load_global(view.row(b, h, first + t) + d)); };
   const auto state = [&](auto* S, int d, int j) { return element(S + chunk * g.Dk * g.Dv / 8, g.Dk / 16, j, d); };
 
-  if (threadIdx.x == 0) alike = is_marked(load_mark(x.T, chunk));
-  __syncthreads();
   for (int e = int(threadIdx.x); e < rows * rows; e += kThreads) {
     const int t = e / rows, i = e % rows;
     float y = 0, z = 0;
     for (int j = 0; j < g.Dv && i <= t; ++j) {
-      const float v = row_of(x.v_new, i, j) + (alike ? row_of(x.v_errors, i, j) : 0);
+      const float v = row_of(x.v_new, i, j);
       y += g.scale * row_of(g.d_o, t, j) * v, z += row_of(g.dv, t, j) * v;
     }
     if (i == t) {
@@ -262,10 +245,9 @@ void walks_backward(const Bf16BackwardArguments& g) {
   const Prepared prepared = prepare(a, kLeastBeta);
   end_part("prepare");
   const std::int64_t heads = std::int64_t(a.B) * a.H, state = heads * prepared.N * a.Dk * a.Dv / 8;  // in uint4
-  auto* memory = workspace<uint4>("delta_rule --backward: walks", std::size_t(2 * state + heads * a.L * a.Dv / 4));
+  auto* memory = workspace<uint4>("delta_rule --backward: walks", std::size_t(2 * state + heads * a.L * a.Dv / 8));
   auto* v_new = reinterpret_cast<__nv_bfloat16*>(memory + 2 * state);
-  const Workspace x{prepared, packed(v_new, a.H, a.L, a.Dv), packed(v_new + heads * a.L * a.Dv, a.H, a.L, a.Dv), memory,
-                    memory + state};
+  const Workspace x{prepared, packed(v_new, a.H, a.L, a.Dv), memory, memory + state};
   const int tiles = column_tiles(a.Dv);
   const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(a.H), unsigned(a.B)); };
   select_shape(a.Dk, [&]<class Shape>(Shape) {

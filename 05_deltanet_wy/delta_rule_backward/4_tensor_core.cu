@@ -35,6 +35,7 @@
 
 #include <cuda_runtime.h>
 
+#include "05_deltanet_wy/chunk/alike_keys.cuh"
 #include "05_deltanet_wy/chunk/fragments.cuh"
 #include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
@@ -108,25 +109,13 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1) states_ke
     const auto pass_on_state = [&](int d, const uint4& s) {
       if (j < a.Dv && d * 16 < a.Dk) store_global(states + d * 32, s);
     };
-    const bool alike = is_marked(from.T);
     WarpColumns v_new;
-    WarpFragments v_errors;
     const auto pass_on_v_new = [&](int i, const uint4& two) { unpack_fragment(v_new, i, two); };
-    const auto add_errors = [&](int i, float(&left)[4], float(&right)[4]) {
-      if (!alike) return;
-      v_errors[i] = errors_of(left, right);
-      update_state<kDk>(S[0], K, v_errors[i], i);
-    };
     WarpFragments residual;
     subtract_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], pass_on_state);
-    add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new, nullptr, add_errors);
+    add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new);
     const int t = n * kChunk;
     store_warp_output(x.v_new.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
-    if (alike) {
-#pragma unroll
-      for (int i = 0; i < kBlocks; ++i) unpack_fragment(v_new, i, v_errors[i]);
-      store_warp_output(x.v_errors.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
-    }
   }
 }
 
@@ -173,9 +162,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
       return rounded(S[0][2 * d], S[0][2 * d + 1]);
     });
     add_transposed_scores(X, outputs, from.P);
-    if (is_marked(from.T)) add_errors_of_scores(X, outputs, from.P, Q, K);
     multiply_transposed(dV, X, from.T);
-    if (is_marked(from.T)) multiply_errors_transposed(dV, X, from.T);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       update_state<kDk>(S[0], Q, outputs[i], i);
@@ -253,7 +240,7 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   auto* memory = dynamic_shared<ChunkTilesOf<Shape>>();
   __shared__ bool alike;
   const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n;
-  if (threadIdx.x == 0) alike = is_marked(load_mark(x.T, chunk));
+  if (threadIdx.x == 0) alike = x.v_errors.data && is_marked(load_mark(x.T, chunk));
   const typename Shape::KeyTile dO{memory->dO}, dV{memory->dV}, v_new{memory->v_new};
   const ValueTile Q{memory->Q}, K{memory->K};
   const typename Shape::ScoreTile Y{memory->Y}, Z{memory->Z};
@@ -313,14 +300,15 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
 
 }  // namespace
 
-Workspace workspace_of(const Bf16BackwardArguments& g, const char* name) {
+Workspace workspace_of(const Bf16BackwardArguments& g, const char* name, bool with_errors) {
   const Prepared prepared = prepare(forward_of(g), kLeastBeta);
   end_part("prepare");
   const std::int64_t heads = std::int64_t(g.B) * g.H, state = heads * prepared.N * g.Dk * g.Dv / 8;  // in uint4
-  auto* memory = workspace<uint4>(name, std::size_t(2 * state + heads * g.L * g.Dv / 4));
+  const std::int64_t values = heads * g.L * g.Dv;
+  auto* memory = workspace<uint4>(name, std::size_t(2 * state + (with_errors ? 2 : 1) * values / 8));
   auto* v_new = reinterpret_cast<__nv_bfloat16*>(memory + 2 * state);
-  return {prepared, packed(v_new, g.H, g.L, g.Dv), packed(v_new + heads * g.L * g.Dv, g.H, g.L, g.Dv), memory,
-          memory + state};
+  return {prepared, packed(v_new, g.H, g.L, g.Dv), packed(with_errors ? v_new + values : nullptr, g.H, g.L, g.Dv),
+          memory, memory + state};
 }
 
 void start_gradients(const Bf16BackwardArguments& g, const Workspace& x) {
@@ -333,7 +321,7 @@ void start_gradients(const Bf16BackwardArguments& g, const Workspace& x) {
 
 void tensor_core_backward(const Bf16BackwardArguments& g) {
   const Bf16Arguments a = forward_of(g);
-  const Workspace x = workspace_of(g, "delta_rule --backward: tensor_core");
+  const Workspace x = workspace_of(g, "delta_rule --backward: tensor_core", false);
   const int tiles = column_tiles(a.Dv);
   const auto grid = [&](int blocks) { return dim3(unsigned(blocks), unsigned(a.H), unsigned(a.B)); };
   select_shape(a.Dk, [&]<class Shape>(Shape) {

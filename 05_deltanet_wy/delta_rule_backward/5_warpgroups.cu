@@ -23,7 +23,8 @@
 /// Improves on: in `tensor_core` each warp of a walk reads all of K, Q, T and P of a chunk as fragments, and one chunk is
 /// loaded ahead. The second walk begins when the first has ended. The last kernel reads do, v_new and dv once per 64
 /// columns of Dk.
-/// Unchanged: what goes through memory but for its layout; what is rounded.
+/// Unchanged: what goes through memory but for its layout; what is rounded, but in marked chunks (chunk/alike_keys.cuh),
+/// where v_new, P, X and Y are two bf16.
 /// Equation: that of `walks`. The last kernel computes dq and dk divided by scale, because dS in memory is divided by
 /// scale.
 /// Shapes: those of `tensor_core`. S^T and dS^T / scale [B, H, N, 64 ceil(Dv / 64), Dk] bf16 in memory are rows, for

@@ -11,15 +11,17 @@ namespace tutorial::delta_rule {
 
 /// What the kernels pass on to each other in device memory. They also read dv, which is an output.
 struct Workspace : Prepared {
-  View<__nv_bfloat16> v_new;     ///< [B, H, L, Dv]
-  View<__nv_bfloat16> v_errors;  ///< the same: what rounding leaves out, in marked chunks (chunk/alike_keys.cuh)
-  uint4* S;                      ///< [B, H, N, Dv / 16, Dk / 16, 32]: before each chunk; A fragments of S^T
-  uint4* dS;                     ///< the same of dS^T, after each chunk
+  View<__nv_bfloat16> v_new;  ///< [B, H, L, Dv]
+  View<__nv_bfloat16>
+      v_errors;  ///< the same: what rounding leaves out, of marked chunks (chunk/alike_keys.cuh); or null
+  uint4* S;      ///< [B, H, N, Dv / 16, Dk / 16, 32]: before each chunk; A fragments of S^T
+  uint4* dS;     ///< the same of dS^T, after each chunk
 };
 
 /// Memory for it, with T and P, for which it starts prepare(). @param name of the memory
+/// @param with_errors whether there is v_errors
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
-Workspace workspace_of(const Bf16BackwardArguments&, const char* name);
+Workspace workspace_of(const Bf16BackwardArguments&, const char* name, bool with_errors);
 
 /// Starts the kernel that computes dq, dk and dbeta of all chunks.
 /// @throws CudaError if the launch is refused

@@ -61,10 +61,10 @@ __device__ __forceinline__ void subtract_decayed_product(WarpFragments& residual
 /// @param pass_on pass_on(i, fragment): called with v_new^T of the positions 16 i to 16 i + 15, rounded, without to_end
 /// @param pass_on_sums pass_on_sums(i, left, right, decayed): called with the same numbers before they are rounded, without and
 /// then with to_end
-template <int kDk, class PassOn, class PassOnSums>
+template <int kDk, class PassOn, class PassOnSums = delta_rule::Ignore>
 __device__ __forceinline__ void add_decayed_v_new(WarpState<kDk>& S, const WarpFragments& residual, const uint4* T,
                                                   const tile::SwizzledTile<kDk>& K, float whole, const float* to_end,
-                                                  PassOn pass_on, PassOnSums pass_on_sums) {
+                                                  PassOn pass_on, PassOnSums pass_on_sums = {}) {
   const int lane = tile::fresh_lane();
   WarpColumns sums = {};
   uint4 v_new;
@@ -91,13 +91,6 @@ __device__ __forceinline__ void add_decayed_v_new(WarpState<kDk>& S, const WarpF
     pass_on_sums(j, left, right, true);
   }
   delta_rule::update_state<kDk>(S, K, v_new, kBlocks - 1);
-}
-template <int kDk, class PassOn>
-__device__ __forceinline__ void add_decayed_v_new(WarpState<kDk>& S, const WarpFragments& residual, const uint4* T,
-                                                  const tile::SwizzledTile<kDk>& K, float whole, const float* to_end,
-                                                  PassOn pass_on) {
-  add_decayed_v_new<kDk>(S, residual, T, K, whole, to_end, pass_on,
-                         [](int, const float(&)[4], const float(&)[4], bool) {});
 }
 
 }  // namespace tutorial::gated_delta_rule

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
     prepare_kernel(Bf16Arguments a, Out out, ForGradients also) {
   let_next_kernel_start();
   __shared__ float beta[kChunk], factors[kChunk], sums[kChunk], squares[kChunk];
-  __shared__ bool alike[kBlocks];  // what each warp has found out
+  __shared__ AlikeRows alike;
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   if (has_been_walked(a.heads, b * a.H + h)) return;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
@@ -103,8 +103,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
     x *= factors[t] * factors[i] * decay(t, i);
     if (i >= t) x = 0;
   });
-  const bool are_of_warp = are_alike(A, warp);
-  if (lane_index() == 0) alike[warp] = are_of_warp;
+  note_alike(alike, A, warp);
   for_each_element(A, warp, [&](int t, int, float& x) { x *= beta[t]; });
   for_each_element(A, warp, [&](int t, int i, float& x) { *memory.A(t, i) = x; });
   __syncwarp();  // each warp reads only its own block of the diagonal
@@ -113,7 +112,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   BlockRow& X = A;
   inverse_row(X, memory, warp);
   for_each_element(X, warp, [&](int t, int i, float& x) { x *= factors[t] * beta[i]; });
-  store_T(out, also, chunk, X, warp, alike[0] || alike[1] || alike[2] || alike[3]);
+  store_T(out, also, chunk, X, warp, alike);
 }
 
 /// Decays of all chunks, in a workspace.

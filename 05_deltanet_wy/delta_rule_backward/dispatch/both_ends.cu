@@ -7,7 +7,8 @@
 /// the second half from the end.
 /// Improves on: in `tensor_core` the second walk begins when the first has ended. A walk has ceil(Dv / 64) blocks per
 /// head, which leaves multiprocessors without a block where there are few heads.
-/// Unchanged: every product, what goes through memory, and the last kernel.
+/// Unchanged: every product, what goes through memory, and the last kernel; but in chunks that are marked
+/// (chunk/alike_keys.cuh) the walks also compute the products with rounding errors, and leave those of v_new.
 /// Equation: that of `tensor_core`.
 /// Shapes: those of `tensor_core`.
 /// Thread mapping: block (walk and tile of 64 columns of Dv, h, b); which walk it is does not differ within a block.
@@ -26,6 +27,7 @@
 #include "05_deltanet_wy/chunk/fragments.cuh"
 #include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_walk_errors.cuh"
 #include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
 #include "05_deltanet_wy/delta_rule_backward/gradient_walk.cuh"
@@ -206,7 +208,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
 
 void both_ends_backward(const Bf16BackwardArguments& g) {
   const Bf16Arguments a = forward_of(g);
-  const Workspace x = workspace_of(g, "delta_rule --backward: both_ends");
+  const Workspace x = workspace_of(g, "delta_rule --backward: both_ends", true);
   select_shape(g.Dk, [&]<class Shape>(Shape) {
     const dim3 tiles(unsigned(2 * column_tiles(g.Dv)), unsigned(g.H), unsigned(g.B));
     constexpr std::size_t kTwo = kWalkBytes<GradientTiles<Shape>, 2>, kOne = kWalkBytes<GradientTiles<Shape>, 1>;

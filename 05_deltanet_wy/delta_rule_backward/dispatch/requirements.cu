@@ -108,7 +108,11 @@ std::int64_t chunkwise_backward_memory(const FloatBackwardArguments& a) {
 
 std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments& g) {
   const std::int64_t states = ceil_div(g.L, kChunk) * std::int64_t(g.Dk) * g.Dv, v_new = std::int64_t(g.L) * g.Dv;
-  return prepared_memory(forward_of(g)) + heads_of(g) * 2 * (2 * states + 2 * v_new);
+  return prepared_memory(forward_of(g)) + heads_of(g) * 2 * (2 * states + v_new);
+}
+
+std::int64_t both_ends_backward_memory(const Bf16BackwardArguments& g) {
+  return tensor_core_backward_memory(g) + heads_of(g) * 2 * std::int64_t(g.L) * g.Dv;  // errors of v_new
 }
 
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
@@ -159,16 +163,19 @@ std::int64_t walks_backward_bytes_moved(const Bf16BackwardArguments& g) {
   const std::int64_t lower = (pairs + positions) / 2;                         // on and below the diagonal
   std::int64_t count = 3 * 2 * lower * g.Dv + 2 * 4 * positions;              // v_new, do, dv; beta, dbeta
   count += 5 * 2 * positions * g.Dk * g.Dv + 2 * 2 * pairs * g.Dk;            // S, do, v_new, dS, dv; k, q
-  return walks_moved(g) + count + 2 * 2 * positions * g.Dk + 4 * heads * (full + (last > 0));  // dq, dk; of T a mark
+  return walks_moved(g) + count + 2 * 2 * positions * g.Dk;                   // dq, dk
 }
 
 std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
   const std::int64_t positions = heads_of(g) * g.L, keys = positions * g.Dk * 2, values = positions * g.Dv * 2;
   const std::int64_t states = heads_of(g) * ceil_div(g.L, kChunk) * g.Dk * g.Dv * 2;
+  // do, v_new, dv, S twice, dS; q, k, dq, dk; beta, dbeta
+  return walks_moved(g) + 3 * ceil_div(g.Dk, kColumns) * values + 3 * states + 4 * keys + 2 * 4 * positions;
+}
+
+std::int64_t both_ends_backward_bytes_moved(const Bf16BackwardArguments& g) {
   const std::int64_t blocks = heads_of(g) * ceil_div(g.L, kChunk) * ceil_div(g.Dk, kColumns);
-  // do, v_new, dv, S twice, dS; q, k, dq, dk; beta, dbeta; of T a mark
-  return walks_moved(g) + 3 * ceil_div(g.Dk, kColumns) * values + 3 * states + 4 * keys + 2 * 4 * positions +
-         4 * blocks;
+  return tensor_core_backward_bytes_moved(g) + 4 * blocks;  // of T a mark
 }
 
 std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments& g) {

@@ -55,6 +55,7 @@
 #include <algorithm>
 
 #include "05_deltanet_wy/chunk/fragments.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_walk_errors.cuh"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/gradients_with_gates.cuh"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
