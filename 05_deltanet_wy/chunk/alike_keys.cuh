@@ -16,6 +16,7 @@
 
 #include <cstdint>
 
+#include "05_deltanet_wy/chunk/block_rows.cuh"
 #include "05_deltanet_wy/chunk/blocks.hpp"
 #include "05_deltanet_wy/chunk/inverse.cuh"
 #include "05_deltanet_wy/chunk/prepare.hpp"
@@ -36,9 +37,12 @@ inline constexpr float kLeastWhole = 0x1p-20f;
 /// What the four warps of a block that computes T find out, each from its row of the blocks, in shared memory.
 using AlikeRows = bool[kBlocks];
 
-/// Notes whether too many keys are alike, as far as a warp can tell from its row of the blocks of K K^T.
-/// @param N K K^T below the diagonal, and 0 on and above it
-__device__ __forceinline__ void note_alike(AlikeRows& alike, const BlockRow& N, int r) {
+/// Notes whether too many keys are alike, as far as a warp can tell from its row of the blocks of K K^T. Then it makes A of
+/// it: zeros on and above the diagonal, and each row times its beta.
+__device__ __forceinline__ void note_alike(AlikeRows& alike, BlockRow& N, int r, const float* beta) {
+  for_each_element(N, r, [](int t, int i, float& x) {
+    if (i >= t) x = 0;
+  });
   float sums[2] = {};  // of the lane's part of two rows
 #pragma unroll
   for (int c = 0; c < kBlocks; ++c) {
@@ -53,6 +57,14 @@ __device__ __forceinline__ void note_alike(AlikeRows& alike, const BlockRow& N, 
   }
   const bool any = __any_sync(kAllLanes, fmaxf(sums[0], sums[1]) > kMostAlike);
   if (lane_index() == 0) alike[r] = any;
+  const float* of_lane = beta + r * kBlock + lane_index() / 4;
+  const float betas[] = {of_lane[0], of_lane[8]};
+#pragma unroll
+  for (int c = 0; c < kBlocks; ++c) {
+    if (c > r) continue;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) N[c][i / 4][i % 4] *= betas[i % 4 / 2];
+  }
 }
 
 /// Gives T's element (0, 15) its sign, in the warp that has row 0 of T's blocks. The caller waits at a barrier before.

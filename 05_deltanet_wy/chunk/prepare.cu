@@ -131,12 +131,8 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   __syncthreads();  // no warp reads Q or K any more
   if (i < kChunk) store_factor(out, chunk * kChunk + i, factors[i]);
   // All elements are computed before the first is stored, so that the loads of their factors do not wait for stores.
-  for_each_element(A, warp, [&](int t, int i, float& x) {
-    x *= factors[t] * factors[i];
-    if (i >= t) x = 0;
-  });
-  note_alike(alike, A, warp);
-  for_each_element(A, warp, [&](int t, int, float& x) { x *= beta[t]; });
+  for_each_element(A, warp, [&](int t, int i, float& x) { x *= factors[t] * factors[i]; });
+  note_alike(alike, A, warp, beta);
   for_each_element(A, warp, [&](int t, int i, float& x) { *memory.A(t, i) = x; });
   __syncwarp();  // each warp reads only its own block of the diagonal
   invert_diagonal_block(memory, warp);

@@ -19,9 +19,8 @@ struct Workspace : Prepared {
 };
 
 /// Memory for it, with T and P, for which it starts prepare(). @param name of the memory
-/// @param with_errors whether there is v_errors
 /// @throws CudaError if the memory cannot be allocated or a launch is refused
-Workspace workspace_of(const Bf16BackwardArguments&, const char* name, bool with_errors);
+Workspace workspace_of(const Bf16BackwardArguments&, const char* name);
 
 /// Starts the kernel that computes dq, dk and dbeta of all chunks.
 /// @throws CudaError if the launch is refused

@@ -99,12 +99,8 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
     if (also.factors) store_global(also.factors + chunk * kChunk + i, factors[i]);
   }
   if (also.bounds && warp == 0) store_bound(also.bounds + chunk, sums[kChunk - 1], beta, factors, squares);
-  for_each_element(A, warp, [&](int t, int i, float& x) {
-    x *= factors[t] * factors[i] * decay(t, i);
-    if (i >= t) x = 0;
-  });
-  note_alike(alike, A, warp);
-  for_each_element(A, warp, [&](int t, int, float& x) { x *= beta[t]; });
+  for_each_element(A, warp, [&](int t, int i, float& x) { x *= factors[t] * factors[i] * decay(t, i); });
+  note_alike(alike, A, warp, beta);
   for_each_element(A, warp, [&](int t, int i, float& x) { *memory.A(t, i) = x; });
   __syncwarp();  // each warp reads only its own block of the diagonal
   invert_diagonal_block(memory, warp);

@@ -36,6 +36,7 @@
 #include "common/device/device.hpp"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/launch.cuh"
+#include "common/device/workspace.hpp"
 #include "common/parts.hpp"
 #include "common/tile/load_tile.cuh"
 #include "common/tile/select_shape.cuh"
@@ -208,7 +209,9 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
 
 void both_ends_backward(const Bf16BackwardArguments& g) {
   const Bf16Arguments a = forward_of(g);
-  const Workspace x = workspace_of(g, "delta_rule --backward: both_ends", true);
+  Workspace x = workspace_of(g, "delta_rule --backward: both_ends");
+  const auto values = std::size_t(std::int64_t(g.B) * g.H * g.L * g.Dv);
+  x.v_errors = packed(workspace<__nv_bfloat16>("delta_rule --backward: errors of v_new", values), g.H, g.L, g.Dv);
   select_shape(g.Dk, [&]<class Shape>(Shape) {
     const dim3 tiles(unsigned(2 * column_tiles(g.Dv)), unsigned(g.H), unsigned(g.B));
     constexpr std::size_t kTwo = kWalkBytes<GradientTiles<Shape>, 2>, kOne = kWalkBytes<GradientTiles<Shape>, 1>;

@@ -175,7 +175,7 @@ std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
 
 std::int64_t both_ends_backward_bytes_moved(const Bf16BackwardArguments& g) {
   const std::int64_t blocks = heads_of(g) * ceil_div(g.L, kChunk) * ceil_div(g.Dk, kColumns);
-  return tensor_core_backward_bytes_moved(g) + 4 * blocks;  // of T a mark
+  return tensor_core_backward_bytes_moved(g) + 128 * 4 * blocks;  // of T a mark, in each thread
 }
 
 std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments& g) {

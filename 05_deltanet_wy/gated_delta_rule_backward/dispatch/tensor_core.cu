@@ -164,17 +164,17 @@ __device__ __forceinline__ void walk_forwards(const Bf16Arguments& a, const Work
     WarpColumns v_new;
     WarpFragments v_errors;
     const auto pass_on_v_new = [&](int i, const uint4& two) { unpack_fragment(v_new, i, two); };
-    const auto add_errors = [&](int i, const float(&left)[4], const float(&right)[4], bool decayed) {
+    const auto add_errors = [&](int i, const float(&left)[4], const float(&right)[4]) {
       if (!alike) return;
-      float errors[2][4];
+      float of_rows[2][4], of_state[2][4];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) errors[0][e] = left[e], errors[1][e] = right[e];
-      const uint4 rounded = errors_of(errors[0], errors[1]);
-      if (decayed) {
-        delta_rule::update_state<kDk>(S[0], K, rounded, i);
-      } else {
-        v_errors[i] = rounded;
+      for (int e = 0; e < 8; ++e) of_rows[e / 4][e % 4] = of_state[e / 4][e % 4] = e < 4 ? left[e] : right[e - 4];
+      v_errors[i] = errors_of(of_rows[0], of_rows[1]);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        scale_positions(of_state[half], from.decays + kToEnd * kChunk + i * kBlock + half * 8);
       }
+      delta_rule::update_state<kDk>(S[0], K, errors_of(of_state[0], of_state[1]), i);
     };
     WarpFragments residual;
     subtract_decayed_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], from.decays + kOfKeys * kChunk,
