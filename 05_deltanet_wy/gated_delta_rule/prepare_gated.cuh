@@ -27,6 +27,7 @@
 
 #include <algorithm>
 
+#include "05_deltanet_wy/chunk/alike_keys.cuh"
 #include "05_deltanet_wy/chunk/block_rows.cuh"
 #include "05_deltanet_wy/chunk/inverse.cuh"
 #include "05_deltanet_wy/chunk/key_products.cuh"
@@ -57,6 +58,7 @@ template <int kDk, class Out>
 __device__ __forceinline__ void prepare_chunk(const Bf16Arguments& a, const Out& out, const ForGradients& also, int b,
                                               int h, int t, std::int64_t chunk) {
   __shared__ float beta[kChunk], factors[kChunk], sums[kChunk], squares[kChunk];
+  __shared__ AlikeRows alike;
   const int rows = a.L - t;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
   const int i = int(threadIdx.x), warp = __shfl_sync(kAllLanes, i / 32, 0);
@@ -95,10 +97,8 @@ __device__ __forceinline__ void prepare_chunk(const Bf16Arguments& a, const Out&
     if (also.factors) store_global(also.factors + chunk * kChunk + i, factors[i]);
   }
   if (also.bounds && warp == 0) store_bound(also.bounds + chunk, sums[kChunk - 1], beta, factors, squares);
-  for_each_element(A, warp, [&](int t, int i, float& x) {
-    x *= beta[t] * factors[t] * factors[i] * decay(t, i);
-    if (i >= t) x = 0;
-  });
+  for_each_element(A, warp, [&](int t, int i, float& x) { x *= factors[t] * factors[i] * decay(t, i); });
+  note_alike(alike, A, warp, beta);
   for_each_element(A, warp, [&](int t, int i, float& x) { *memory.A(t, i) = x; });
   __syncwarp();  // each warp reads only its own block of the diagonal
   invert_diagonal_block(memory, warp);
@@ -106,7 +106,7 @@ __device__ __forceinline__ void prepare_chunk(const Bf16Arguments& a, const Out&
   BlockRow& X = A;
   inverse_row(X, memory, warp);
   for_each_element(X, warp, [&](int t, int i, float& x) { x *= factors[t] * beta[i]; });
-  store_T(out, also, chunk, X, warp);
+  store_T(out, also, chunk, X, warp, alike);
 }
 
 /// Grid (N, H, B).

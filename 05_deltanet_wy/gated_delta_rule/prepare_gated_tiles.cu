@@ -10,8 +10,9 @@ static __device__ __forceinline__ void store_scores(const PreparedTiles& out, co
   store_rows(out.tiles + (chunk * kPreparedRows + 2 * kChunk) * kChunk, P, r);
 }
 static __device__ __forceinline__ void store_T(const PreparedTiles& out, const ForGradients&, std::int64_t chunk,
-                                               BlockRow& T, int r) {
+                                               BlockRow& T, int r, const AlikeRows& alike) {
   for_each_element(T, r, [](int, int, float& x) { x = -x; });
+  mark(T, r, alike);
   __nv_bfloat16* rows = out.tiles + chunk * kPreparedRows * kChunk;
   store_rows(rows, T, r);
   store_rows(rows + kChunk * kChunk, T, r);

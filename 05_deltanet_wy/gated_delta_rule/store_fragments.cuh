@@ -13,7 +13,8 @@ static __device__ __forceinline__ void store_scores(const Prepared& out, const F
   store_blocks(out.P + chunk * kBlockUnits, P, r);
 }
 static __device__ __forceinline__ void store_T(const Prepared& out, const ForGradients& also, std::int64_t chunk,
-                                               BlockRow& T, int r) {
+                                               BlockRow& T, int r, const AlikeRows& alike) {
+  mark(T, r, alike);
 #pragma unroll
   for (int part = 0; part < 2; ++part) {
     if (also.blocks) store_flipped_blocks(also.blocks + (chunk * 3 + part) * kBlockUnits, T, r);

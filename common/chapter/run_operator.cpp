@@ -256,7 +256,7 @@ void OperatorRun::check_outputs(const Stage& stage, const StageTensors& tensors,
     keep_worst(result.reference_error, with_reference.error);
     double tolerance = usual;
     if (std::isfinite(with_reference.error) && !with_reference.within(usual)) {
-      tolerance = amplified(usual, name, dtype, amplifications());
+      tolerance = amplified(usual, name, dtype, amplifications(), most_amplified(stage, problem_, name));
       result.tolerance = std::max(result.tolerance, tolerance);
     }
     if (!with_reference.within(tolerance) && result.failure.empty()) {

@@ -259,6 +259,14 @@ TEST(Evaluate, ToleranceGrowsWithWhatRoundingTheInputsDoes) {
   const auto tolerance = [](const Sizes&) { return 1e-2; };
   definition.stage({.name = "near", .run = with_state_scaled<120>, .tolerance = tolerance});
   definition.stage({.name = "far", .run = with_state_scaled<300>, .tolerance = tolerance});
+  definition.stage({.name = "limited", .run = with_state_scaled<120>, .tolerance = tolerance, .most_where_alike = 5});
+  definition.stage({.name = "state_without_limit",
+                    .run = with_state_scaled<120>,
+                    .tolerance = tolerance,
+                    .most_where_alike = 5,
+                    .without_most = {"final_state"}});
+  EXPECT_NE(run_quietly(definition, problem, "limited", 1).failure, "");
+  EXPECT_EQ(run_quietly(definition, problem, "state_without_limit", 1).failure, "");
   const StageResult near = run_quietly(definition, problem, "near", 1);
   EXPECT_EQ(near.failure, "");
   EXPECT_GT(near.tolerance, 0.4);
