@@ -769,6 +769,20 @@ TEST(CommandLine, JsonOfFailedStages) {
   EXPECT_EQ(folder.file_count(), 1);
 }
 
+TEST(CommandLine, ARunIsSummedUpInALine) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "summary").string();
+  Environment environment = kPlain;
+  environment["TUTORIAL_SUMMARY"] = path;
+  run_process(command(passing()), environment);
+  run_process(command({"--operator=scaling", "--stage=right,wrong", "--seed=3", "--repeat=1"}), environment);
+  const std::vector<std::string> lines = lines_of(read_bytes(path));
+  ASSERT_EQ(lines.size(), 2u);
+  const std::regex passed("00_toy\t4\t0\t0\t(plain [0-9.e+]+x exact)?");  // the stages that the emulator does not run
+  EXPECT_TRUE(std::regex_match(lines[0], passed)) << lines[0];
+  EXPECT_EQ(lines[1], "00_toy\t1\t1\t0\t");
+}
+
 TEST(CommandLine, JsonOfForms) {
   const ProcessResult result = run({"--no-decay", "--repeat=1", "--json", "-"});
   const Json json = Json::parse(result.out);
