@@ -206,6 +206,10 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   check_run();
   if (!result.passed()) return;
   if (stage.note) result.note = stage.note(call);
+  if (settings_.repeat == 0) {
+    if (!settings_.trace.empty()) run_traced(stage, call);
+    return;
+  }
 
   const Timed timed{
       .call = run, .prepare = prepare, .progress = [&](int number, int runs) { progress_.at(number, runs); }};

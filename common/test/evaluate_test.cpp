@@ -138,7 +138,12 @@ TEST(Evaluate, StagesMayShareOutAndCollect) {
 
   EXPECT_EQ(run_quietly(definition, problem, "shared", 2).failure, "");
   // Once to check, twice for the time. Its parts have no times.
-  EXPECT_EQ(calls, "share run collect share run share run collect ");
+  EXPECT_EQ(std::exchange(calls, ""), "share run collect share run share run collect ");
+
+  const StageResult checked = run_quietly(definition, problem, "shared", 0);
+  EXPECT_TRUE(checked.passed()) << checked.failure;
+  EXPECT_FALSE(checked.times);
+  EXPECT_EQ(calls, "share run collect ");
 }
 
 // Which kernel a stage chooses, and so its memory, may depend on how its tensors lie.

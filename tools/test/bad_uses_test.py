@@ -241,7 +241,7 @@ class BadUses(unittest.TestCase):
                                 ("1.5", "not a whole number"), (" ", "not a whole number")):  # fmt: skip
                 with_options(f"{option}={text}" if option.startswith("--") else f"{option}{text}", words=words)
         with_options("-L", "2147483647", "-H", "1000", words="memory")
-        with_options("--repeat", "0", words="is not between")
+        with_options("--repeat", "-1", words="is not between")
         with_options("--warmup", "-1", words="is not between")
         with_options("--seed", "-1", words="not a whole number")
         with_options("--scale", "nan", words="--scale")
