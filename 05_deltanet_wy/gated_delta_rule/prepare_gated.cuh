@@ -129,8 +129,9 @@ template <class Out>
 Out filled(const Bf16Arguments& a, const Out& out, const ForGradients& also) {
   const auto start = [&]<int kDk>(std::integral_constant<int, kDk>) {
     const int bytes = std::max(2 * kChunk * kDk * int(sizeof(__nv_bfloat16)), InverseMemory::kBytes);
-    launch(prepare_kernel<kDk, Out>,
-           {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), kThreads, std::size_t(bytes)}, a, out, also);
+    LaunchConfig config(dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), kThreads, std::size_t(bytes));
+    config.starts_early = a.heads.walked != nullptr;
+    launch(prepare_kernel<kDk, Out>, config, a, out, also);
   };
   a.Dk <= 64    ? start(std::integral_constant<int, 64>())
   : a.Dk <= 128 ? start(std::integral_constant<int, 128>())
