@@ -59,9 +59,8 @@ __device__ __forceinline__ void prepare_chunk(const Bf16Arguments& a, const Out&
                                               int h, int t, std::int64_t chunk) {
   __shared__ float beta[kChunk], factors[kChunk], sums[kChunk], squares[kChunk];
   __shared__ AlikeRows alike;
-  const int rows = a.L - t;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
-  const int i = int(threadIdx.x), warp = __shfl_sync(kAllLanes, i / 32, 0);
+  const int rows = a.L - t, i = int(threadIdx.x), warp = __shfl_sync(kAllLanes, i / 32, 0);
   const SwizzledTile<kDk> Q{dynamic_shared<__nv_bfloat16>()}, K{Q.data + kChunk * kDk};
   const InverseMemory memory{dynamic_shared<float>()};  // where Q and K were
 
@@ -103,10 +102,9 @@ __device__ __forceinline__ void prepare_chunk(const Bf16Arguments& a, const Out&
   __syncwarp();  // each warp reads only its own block of the diagonal
   invert_diagonal_block(memory, warp);
   __syncthreads();
-  BlockRow& X = A;
-  inverse_row(X, memory, warp);
-  for_each_element(X, warp, [&](int t, int i, float& x) { x *= factors[t] * beta[i]; });
-  store_T(out, also, chunk, X, warp, alike);
+  inverse_row(A, memory, warp);  // which takes the place of A
+  for_each_element(A, warp, [&](int t, int i, float& x) { x *= factors[t] * beta[i]; });
+  store_T(out, also, chunk, A, warp, alike);
 }
 
 /// Grid (N, H, B).
