@@ -23,6 +23,14 @@
 namespace tutorial {
 namespace {
 
+// What stages say of keys that are alike, in multiples of their tolerance, which is six roundings to bf16 of e = 1.7e-3
+// (docs/notebook/05_delta_rule.md). With n keys alike, rows that cancel lose e sqrt(2 n) if each of them is rounded.
+constexpr double kTwice = 1;  // rows that cancel are two bf16
+constexpr double kOnce =
+    3;  // one bf16: two of its factors (v_new and P, or v_new and Y) lose e sqrt(4 n), 2.7e-2 for n = 64
+// dg has no such limit: it is the product of two whole states, and may be as small as it likes beside its terms.
+constexpr double kTOnce = 12;  // T in one bf16, too: the errors of a row have one sign, and add up to n e, 0.11
+
 void add_stages(Operator& definition) {
   using namespace delta_rule;
   definition
@@ -72,7 +80,8 @@ void add_stages(Operator& definition) {
               .idea = "all products on bf16, on tensor cores: the same four kernels",
               .unsupported = tensor_core_unsupported,
               .memory = tensor_core_memory,
-              .bytes_moved = tensor_core_bytes_moved})
+              .bytes_moved = tensor_core_bytes_moved,
+              .most_where_alike = kTOnce})
       .stage({.name = "fused",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -80,7 +89,8 @@ void add_stages(Operator& definition) {
               .idea = "T in two bf16; T (V - K S) and outputs in one walk: no W, no U, no states in memory",
               .unsupported = fused_unsupported,
               .memory = fused_memory,
-              .bytes_moved = fused_bytes_moved})
+              .bytes_moved = fused_bytes_moved,
+              .most_where_alike = kOnce})
       .stage({.name = "warpgroup_chain",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -88,7 +98,8 @@ void add_stages(Operator& definition) {
               .idea = "the chain by warpgroup products, outputs in its gaps",
               .unsupported = warpgroup_chain_unsupported,
               .memory = warpgroup_chain_memory,
-              .bytes_moved = warpgroup_chain_bytes_moved})
+              .bytes_moved = warpgroup_chain_bytes_moved,
+              .most_where_alike = kOnce})
       .stage({.name = "scores_in_walk",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -96,21 +107,24 @@ void add_stages(Operator& definition) {
               .idea = "P in a warpgroup of its own beside the chain: of T and P only T in memory",
               .unsupported = warpgroup_chain_unsupported,
               .memory = warpgroup_chain_memory,
-              .bytes_moved = scores_in_walk_bytes_moved})
+              .bytes_moved = scores_in_walk_bytes_moved,
+              .most_where_alike = kOnce})
       .stage({.name = "cluster",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = cluster,
               .idea = "T beside the chain, too: the two blocks of a head share the work for it",
               .unsupported = warpgroup_chain_unsupported,
-              .bytes_moved = cluster_bytes_moved})
+              .bytes_moved = cluster_bytes_moved,
+              .most_where_alike = kOnce})
       .stage({.name = "three_blocks",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = three_blocks,
               .idea = "a third block computes T and P for the two blocks of a head",
               .unsupported = warpgroup_chain_unsupported,
-              .bytes_moved = cluster_bytes_moved})
+              .bytes_moved = cluster_bytes_moved,
+              .most_where_alike = kOnce})
       .stage({.name = "segments",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -118,7 +132,8 @@ void add_stages(Operator& definition) {
               .idea = "few heads: the sequence cut; a segment's transition is the walk of the values -K",
               .unsupported = warpgroup_chain_unsupported,
               .memory = segments_memory,
-              .bytes_moved = segments_bytes_moved})
+              .bytes_moved = segments_bytes_moved,
+              .most_where_alike = kOnce})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -127,7 +142,8 @@ void add_stages(Operator& definition) {
               .unsupported = dispatch_unsupported,
               .note = dispatch_note,
               .memory = dispatch_memory,
-              .bytes_moved = dispatch_bytes_moved})
+              .bytes_moved = dispatch_bytes_moved,
+              .most_where_alike = kOnce})
       .variant({.name = "recurrent_gpu",
                 .processor = Processor::gpu,
                 .run = recurrent_gpu,
@@ -142,24 +158,29 @@ void add_stages(Operator& definition) {
                 .idea = "warps that load, warps in the chain, warps for outputs",
                 .unsupported = specialized_warps_unsupported,
                 .memory = fused_memory,
-                .bytes_moved = specialized_warps_bytes_moved})
+                .bytes_moved = specialized_warps_bytes_moved,
+                .most_where_alike = kOnce})
       .variant({.name = "one_kernel",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = one_kernel,
                 .idea = "T and P in warps of the block that walks",
                 .unsupported = warpgroup_chain_unsupported,
-                .bytes_moved = one_kernel_bytes_moved})
+                .bytes_moved = one_kernel_bytes_moved,
+                .most_where_alike = kOnce})
       .variant({.name = "one_block",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = one_block,
                 .idea = "a head in one block: two chains read the same tiles, T and P",
                 .unsupported = warpgroup_chain_unsupported,
-                .bytes_moved = one_block_bytes_moved});
+                .bytes_moved = one_block_bytes_moved,
+                .most_where_alike = kOnce});
 }
 
-void add_backward_stages(Operator& definition) {
+/// @param alike what the kernels of dispatch say of keys that are alike. Keys that it normalises are rounded to bf16 again,
+/// which moves outputs as far as a rounding of v_new does, whatever the kernels do.
+void add_backward_stages(Operator& definition, double alike = kTwice) {
   using namespace delta_rule;
   definition
       .stage({.name = "recurrent",
@@ -181,7 +202,8 @@ void add_backward_stages(Operator& definition) {
               .idea = "two walks on tensor cores leave S and dS in memory; then all chunks at once",
               .unsupported = walks_backward_unsupported,
               .memory = tensor_core_backward_memory,
-              .bytes_moved = walks_backward_bytes_moved})
+              .bytes_moved = walks_backward_bytes_moved,
+              .most_where_alike = kOnce})
       .stage({.name = "tensor_core",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -189,7 +211,8 @@ void add_backward_stages(Operator& definition) {
               .idea = "all gradients of a chunk on fragments, from tiles that its block shares",
               .unsupported = tensor_core_backward_unsupported,
               .memory = tensor_core_backward_memory,
-              .bytes_moved = tensor_core_backward_bytes_moved})
+              .bytes_moved = tensor_core_backward_bytes_moved,
+              .most_where_alike = kOnce})
       .stage({.name = "warpgroups",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -197,7 +220,8 @@ void add_backward_stages(Operator& definition) {
               .idea = "walks and gradients by warpgroups, on tiles that bulk copies bring",
               .unsupported = warpgroups_backward_unsupported,
               .memory = warpgroups_backward_memory,
-              .bytes_moved = warpgroups_backward_bytes_moved})
+              .bytes_moved = warpgroups_backward_bytes_moved,
+              .most_where_alike = alike})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -205,15 +229,17 @@ void add_backward_stages(Operator& definition) {
               .idea = "what a user calls: Dk up to 1024, any Dv, rows and keys; in fp32 where tiles do not fit",
               .unsupported = dispatch_backward_unsupported,
               .note = dispatch_backward_note,
-              .memory = dispatch_backward_memory})
+              .memory = dispatch_backward_memory,
+              .most_where_alike = alike})
       .variant({.name = "both_ends",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = both_ends_backward,
                 .idea = "both walks in one launch: neither reads what the other writes",
                 .unsupported = both_ends_backward_unsupported,
-                .memory = tensor_core_backward_memory,
-                .bytes_moved = tensor_core_backward_bytes_moved})
+                .memory = both_ends_backward_memory,
+                .bytes_moved = both_ends_backward_bytes_moved,
+                .most_where_alike = alike})
       .variant({.name = "longer_chunks",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -221,14 +247,16 @@ void add_backward_stages(Operator& definition) {
                 .idea = "gradients in chunks of 128 positions: half as many states in memory",
                 .unsupported = warpgroups_backward_unsupported,
                 .memory = longer_chunks_backward_memory,
-                .bytes_moved = longer_chunks_backward_bytes_moved})
+                .bytes_moved = longer_chunks_backward_bytes_moved,
+                .most_where_alike = alike})
       .variant({.name = "segments",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = segments_backward,
                 .idea = "both walks in segments, walked at once: what each does to S and dS first",
                 .unsupported = warpgroups_backward_unsupported,
-                .memory = segments_backward_memory});
+                .memory = segments_backward_memory,
+                .most_where_alike = alike});
 }
 
 void add_gated_stages(Operator& definition) {
@@ -252,14 +280,16 @@ void add_gated_stages(Operator& definition) {
               .idea = "T, P and decays of all chunks at once, then one walk on tensor cores",
               .unsupported = tensor_core_unsupported,
               .memory = tensor_core_memory,
-              .bytes_moved = tensor_core_bytes_moved})
+              .bytes_moved = tensor_core_bytes_moved,
+              .most_where_alike = kOnce})
       .stage({.name = "three_blocks",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
               .run = three_blocks,
               .idea = "a third block computes T, P and decays for the two blocks of a head",
               .unsupported = cluster_unsupported,
-              .bytes_moved = cluster_bytes_moved})
+              .bytes_moved = cluster_bytes_moved,
+              .most_where_alike = kOnce})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -268,7 +298,8 @@ void add_gated_stages(Operator& definition) {
               .unsupported = dispatch_unsupported,
               .note = dispatch_note,
               .memory = dispatch_memory,
-              .bytes_moved = dispatch_bytes_moved})
+              .bytes_moved = dispatch_bytes_moved,
+              .most_where_alike = kOnce})
       .variant({.name = "recurrent_gpu",
                 .processor = Processor::gpu,
                 .run = recurrent_gpu,
@@ -283,28 +314,32 @@ void add_gated_stages(Operator& definition) {
                 .idea = "the sequence in segments, walked at once: what each does to a state first, and its decay",
                 .unsupported = warpgroups_unsupported,
                 .memory = segments_memory,
-                .bytes_moved = segments_bytes_moved})
+                .bytes_moved = segments_bytes_moved,
+                .most_where_alike = kOnce})
       .variant({.name = "cluster",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = cluster,
                 .idea = "T, P and decays in warps beside the chain; the two blocks of a head share them",
                 .unsupported = cluster_unsupported,
-                .bytes_moved = cluster_bytes_moved})
+                .bytes_moved = cluster_bytes_moved,
+                .most_where_alike = kOnce})
       .variant({.name = "one_block",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = one_block,
                 .idea = "a head in one block, with two chains; decays of values and outputs, none of pairs",
                 .unsupported = cluster_unsupported,
-                .bytes_moved = one_block_bytes_moved})
+                .bytes_moved = one_block_bytes_moved,
+                .most_where_alike = kOnce})
       .variant({.name = "zero_starts",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = zero_starts,
                 .idea = "its segments from zeros, a chunk or two earlier, where gates allow it; else segments",
                 .unsupported = cluster_unsupported,
-                .memory = zero_starts_memory});
+                .memory = zero_starts_memory,
+                .most_where_alike = kOnce});
 }
 
 void add_gated_backward_stages(Operator& definition) {
@@ -329,7 +364,9 @@ void add_gated_backward_stages(Operator& definition) {
               .idea = "what a user calls: the fastest of the two above, on copies, or in fp32 where tiles do not fit",
               .unsupported = dispatch_backward_unsupported,
               .note = dispatch_backward_note,
-              .memory = dispatch_backward_memory})
+              .memory = dispatch_backward_memory,
+              .most_where_alike = kTwice,
+              .without_most = {"dg"}})
       .variant({.name = "tensor_core",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -337,7 +374,9 @@ void add_gated_backward_stages(Operator& definition) {
                 .idea = "both walks in one launch, then all chunks at once; dg from terms that contain the gate",
                 .unsupported = tensor_core_backward_unsupported,
                 .memory = tensor_core_backward_memory,
-                .bytes_moved = tensor_core_backward_bytes_moved})
+                .bytes_moved = tensor_core_backward_bytes_moved,
+                .most_where_alike = kTwice,
+                .without_most = {"dg"}})
       .variant({.name = "warpgroups",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -345,14 +384,18 @@ void add_gated_backward_stages(Operator& definition) {
                 .idea = "walks and gradients by warpgroups, gradients of two chunks at a time",
                 .unsupported = warpgroups_backward_unsupported,
                 .memory = warpgroups_backward_memory,
-                .bytes_moved = warpgroups_backward_bytes_moved})
+                .bytes_moved = warpgroups_backward_bytes_moved,
+                .most_where_alike = kTwice,
+                .without_most = {"dg"}})
       .variant({.name = "segments",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = segments_backward,
                 .idea = "both walks in segments, from zeros a bit earlier, or from states that two kernels compute",
                 .unsupported = warpgroups_backward_unsupported,
-                .memory = segments_backward_memory});
+                .memory = segments_backward_memory,
+                .most_where_alike = kTwice,
+                .without_most = {"dg"}});
 }
 
 void add_kda_stages(Operator& definition) {
@@ -376,7 +419,8 @@ void add_kda_stages(Operator& definition) {
               .idea = "decays in the rows, then delta_rule's walk: two kernels",
               .unsupported = tensor_core_unsupported,
               .memory = tensor_core_memory,
-              .bytes_moved = tensor_core_bytes_moved})
+              .bytes_moved = tensor_core_bytes_moved,
+              .most_where_alike = kOnce})
       .stage({.name = "two_products",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -384,7 +428,8 @@ void add_kda_stages(Operator& definition) {
               .idea = "a chain of warpgroups with two products: T is multiplied into K- and P before it",
               .unsupported = warpgroups_unsupported,
               .memory = two_products_memory,
-              .bytes_moved = two_products_bytes_moved})
+              .bytes_moved = two_products_bytes_moved,
+              .most_where_alike = kOnce})
       .stage({.name = "one_anchor",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -392,7 +437,8 @@ void add_kda_stages(Operator& definition) {
               .idea = "one anchor for a chunk: P and A are products of warpgroups",
               .unsupported = one_anchor_unsupported,
               .memory = two_products_memory,
-              .bytes_moved = one_anchor_bytes_moved})
+              .bytes_moved = one_anchor_bytes_moved,
+              .most_where_alike = kOnce})
       .stage({.name = "dispatch",
               .processor = Processor::gpu,
               .dtype = Dtype::bf16,
@@ -401,7 +447,8 @@ void add_kda_stages(Operator& definition) {
               .unsupported = dispatch_unsupported,
               .note = dispatch_note,
               .memory = dispatch_memory,
-              .bytes_moved = dispatch_bytes_moved})
+              .bytes_moved = dispatch_bytes_moved,
+              .most_where_alike = kOnce})
       .variant({.name = "recurrent_gpu",
                 .processor = Processor::gpu,
                 .run = recurrent_gpu,
@@ -416,35 +463,40 @@ void add_kda_stages(Operator& definition) {
                 .idea = "warps that load, warps in the chain, warps for outputs; 32 or 64 columns",
                 .unsupported = specialized_warps_unsupported,
                 .memory = tensor_core_memory,
-                .bytes_moved = specialized_warps_bytes_moved})
+                .bytes_moved = specialized_warps_bytes_moved,
+                .most_where_alike = kOnce})
       .variant({.name = "cluster",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = cluster,
                 .idea = "one kernel: the two blocks of a head prepare its chunks for each other",
                 .unsupported = one_anchor_unsupported,
-                .bytes_moved = cluster_bytes_moved})
+                .bytes_moved = cluster_bytes_moved,
+                .most_where_alike = kOnce})
       .variant({.name = "segments",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = segments,
                 .idea = "segments walked at once, from zeros a bit earlier, or from states that two kernels compute",
                 .unsupported = one_anchor_unsupported,
-                .memory = segments_memory})
+                .memory = segments_memory,
+                .most_where_alike = kOnce})
       .variant({.name = "zero_starts",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = zero_starts,
                 .idea = "the segments of cluster from zeros, where gates and keys show that they may; else segments",
                 .unsupported = one_anchor_unsupported,
-                .memory = zero_starts_memory})
+                .memory = zero_starts_memory,
+                .most_where_alike = kOnce})
       .variant({.name = "middle_anchor",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = middle_anchor,
                 .idea = "one kernel, chunks of 32 with an anchor in the middle; segments from zeros, or as in segments",
                 .unsupported = one_anchor_unsupported,
-                .memory = middle_anchor_memory});
+                .memory = middle_anchor_memory,
+                .most_where_alike = kOnce});
 }
 
 void add_kda_backward_stages(Operator& definition) {
@@ -469,7 +521,9 @@ void add_kda_backward_stages(Operator& definition) {
               .idea = "what a user calls: warpgroups or tensor_core, on copies, or in fp32 where tiles do not fit",
               .unsupported = dispatch_backward_unsupported,
               .note = dispatch_backward_note,
-              .memory = dispatch_backward_memory})
+              .memory = dispatch_backward_memory,
+              .most_where_alike = kOnce,
+              .without_most = {"dg"}})
       .variant({.name = "tensor_core",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -477,21 +531,27 @@ void add_kda_backward_stages(Operator& definition) {
                 .idea = "both walks in one launch; then sums that cross sub-chunks, and pairs within one in fp32",
                 .unsupported = tensor_core_backward_unsupported,
                 .memory = tensor_core_backward_memory,
-                .bytes_moved = tensor_core_backward_bytes_moved})
+                .bytes_moved = tensor_core_backward_bytes_moved,
+                .most_where_alike = kOnce,
+                .without_most = {"dg"}})
       .variant({.name = "warpgroups",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = warpgroups_backward,
                 .idea = "products of warpgroups and bulk copies, with one anchor for a chunk's gradients",
                 .unsupported = warpgroups_backward_unsupported,
-                .memory = warpgroups_backward_memory})
+                .memory = warpgroups_backward_memory,
+                .most_where_alike = kOnce,
+                .without_most = {"dg"}})
       .variant({.name = "segments",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
                 .run = segments_backward,
                 .idea = "both walks in segments, from zeros a bit earlier, or from states that two kernels compute",
                 .unsupported = warpgroups_backward_unsupported,
-                .memory = segments_backward_memory});
+                .memory = segments_backward_memory,
+                .most_where_alike = kOnce,
+                .without_most = {"dg"}});
 }
 
 /// The form --lengths of an operator.
@@ -591,7 +651,7 @@ Chapter chapter() {
   add_stages(chapter.add(delta_rule::definition()));
   add_stages(chapter.add(delta_rule::normalized_definition()));
   add_backward_stages(chapter.add(delta_rule::backward_definition(delta_rule::definition())));
-  add_backward_stages(chapter.add(delta_rule::backward_definition(delta_rule::normalized_definition())));
+  add_backward_stages(chapter.add(delta_rule::backward_definition(delta_rule::normalized_definition())), kOnce);
   chapter.demonstration("matches_neighbours",
                         "no gates: gated_delta_rule is delta_rule; nothing to replace: simple_gla",
                         gated_delta_rule::matches_neighbours);

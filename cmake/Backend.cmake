@@ -171,9 +171,12 @@ function(tutorial_at_once target name)
   endif()
 endfunction()
 
-# tutorial_chapter(NAME): the program of a chapter, from its main.cpp and the library NAME_stages.
+# tutorial_chapter(NAME): the program of a chapter, from the library NAME_stages and its main.cpp, the table of contents,
+# which the chapter's tests take, too.
 function(tutorial_chapter name)
-  add_executable(${name} main.cpp)
-  target_compile_options(${name} PRIVATE ${TUTORIAL_RUNNER_OPTIONS})
-  target_link_libraries(${name} PRIVATE chapter_main ${name}_stages)
+  add_library(${name}_contents OBJECT main.cpp)
+  target_compile_options(${name}_contents PRIVATE ${TUTORIAL_RUNNER_OPTIONS})
+  target_link_libraries(${name}_contents PUBLIC ${name}_stages)
+  add_executable(${name})
+  target_link_libraries(${name} PRIVATE chapter_main ${name}_contents)
 endfunction()

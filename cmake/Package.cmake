@@ -77,12 +77,16 @@ package_operator(fused_gla fused_chunk_stages "gla|gla_packed" USES gla
   HEADERS 04_fused_chunk/fused_gla.hpp 04_fused_chunk/packed_gla.hpp)
 package_operator(simple_gla fused_chunk_stages "simple_gla|simple_gla_backward|simple_gla_packed" USES gla
   HEADERS 04_fused_chunk/simple_gla.hpp 04_fused_chunk/simple_gla_backward.hpp 04_fused_chunk/packed_simple_gla.hpp)
-package_operator(delta_rule deltanet_wy_stages "delta_rule|delta_rule_backward|chunk"
-  HEADERS 05_deltanet_wy/delta_rule.hpp 05_deltanet_wy/delta_rule_backward.hpp)
-package_operator(gated_delta_rule deltanet_wy_stages "gated_delta_rule|gated_delta_rule_backward" USES delta_rule
-  HEADERS 05_deltanet_wy/gated_delta_rule.hpp 05_deltanet_wy/gated_delta_rule_backward.hpp)
-package_operator(kda deltanet_wy_stages "kda|kda_backward" USES delta_rule
-  HEADERS 05_deltanet_wy/kda.hpp 05_deltanet_wy/kda_backward.hpp)
+package_operator(delta_rule deltanet_wy_stages "delta_rule|delta_rule_backward|delta_rule_packed|delta_rule_packed_backward|chunk"
+  USES gated_delta_rule
+  HEADERS 05_deltanet_wy/delta_rule.hpp 05_deltanet_wy/delta_rule_backward.hpp 05_deltanet_wy/packed_delta_rule.hpp)
+package_operator(gated_delta_rule deltanet_wy_stages
+  "gated_delta_rule|gated_delta_rule_backward|gated_delta_rule_packed|gated_delta_rule_packed_backward" USES delta_rule
+  HEADERS 05_deltanet_wy/gated_delta_rule.hpp 05_deltanet_wy/gated_delta_rule_backward.hpp
+          05_deltanet_wy/packed_gated_delta_rule.hpp 05_deltanet_wy/packed_backward.hpp)
+package_operator(kda deltanet_wy_stages "kda|kda_backward|kda_packed|kda_packed_backward" USES delta_rule
+  HEADERS 05_deltanet_wy/kda.hpp 05_deltanet_wy/kda_backward.hpp 05_deltanet_wy/packed_kda.hpp)
+
 package_operator(scan scan_stages "scan"
   HEADERS 06_scan/scan.hpp 06_scan/scan_backward.hpp 06_scan/scan/requirements.hpp)
 package_operator(short_convolution scan_stages "short_convolution" HEADERS 06_scan/short_convolution.hpp)

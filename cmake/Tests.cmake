@@ -1,6 +1,25 @@
 # For the C++ of tests, which compute little themselves: the compiler takes two thirds of the time.
 set(TUTORIAL_TEST_OPTIONS "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>")
 
+# tutorial_shared_test(NAME...): NAME_test.cpp, of which the tests of several chapters take the same object: what it goes
+# through is the table of contents that it is linked with.
+function(tutorial_shared_test)
+  foreach(name IN LISTS ARGN)
+    add_library(${name}_test OBJECT ${name}_test.cpp)
+    target_compile_options(${name}_test PRIVATE ${TUTORIAL_TEST_OPTIONS})
+    target_compile_definitions(${name}_test PRIVATE PROJECT_FOLDER="${PROJECT_SOURCE_DIR}")
+    target_link_libraries(${name}_test PRIVATE common GTest::gtest)
+    tutorial_test_headers(${name}_test)
+  endforeach()
+endfunction()
+
+# tutorial_test_headers(TARGET): it takes the headers that are compiled once. A compiler cache keeps nothing of such files.
+function(tutorial_test_headers target)
+  if(NOT CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
+    target_precompile_headers(${target} REUSE_FROM test_headers)
+  endif()
+endfunction()
+
 # tutorial_in_other_orders(TARGET NAME SEEDS [FILTER]): the target's tests once more for each of SEEDS, as one test called
 # NAME.mixed:SEED, in which each launch of a kernel has an order of threads and blocks of its own. Many launches meet every
 # kernel with every order, for a fifth of what five runs take; few launches need more seeds. Not with a sanitizer:
@@ -20,12 +39,11 @@ function(tutorial_in_other_orders target name seeds)
 endfunction()
 
 # tutorial_grids_test(CHAPTER FILTER): the launches of the stages of a chapter on more heads than an axis of a grid takes. They
-# depend on no sanitizer, and a GPU would run them. They take some ten seconds each: so many heads have large states.
+# depend on no sanitizer, and a GPU would run them.
 function(tutorial_grids_test chapter filter)
   if(TUTORIAL_BACKEND STREQUAL "emulator" AND TUTORIAL_SANITIZER STREQUAL "none")
-    add_executable(${chapter}_grids_test ../main.cpp ${PROJECT_SOURCE_DIR}/common/test/grids_test.cpp)
-    target_compile_options(${chapter}_grids_test PRIVATE ${TUTORIAL_TEST_OPTIONS})
-    target_link_libraries(${chapter}_grids_test PRIVATE ${chapter}_stages GTest::gtest_main)
+    add_executable(${chapter}_grids_test)
+    target_link_libraries(${chapter}_grids_test PRIVATE grids_test ${chapter}_contents GTest::gtest_main)
     add_test(NAME ${chapter}.grids COMMAND ${chapter}_grids_test --gtest_filter=${filter})
   endif()
 endfunction()
@@ -58,15 +76,11 @@ function(tutorial_chapter_tests target prefix)
     add_dependencies(mutants ${prefix}_mutants)
     gtest_discover_tests(${prefix}_mutants TEST_PREFIX ${prefix}. NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST)
   endif()
-  get_target_property(libraries ${target} LINK_LIBRARIES)
-  # The compiled headers were made without the flag of OpenMP, and a compiler cache keeps nothing of files that use them.
-  if(NOT "OpenMP::OpenMP_CXX" IN_LIST libraries AND NOT CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
-    target_precompile_headers(${target} REUSE_FROM test_headers)
-    # But for kernels, whose options are others.
-    get_target_property(kernels ${target} SOURCES)
-    list(FILTER kernels INCLUDE REGEX "\\.cu$")
-    set_source_files_properties(${kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
-  endif()
+  tutorial_test_headers(${target})
+  # But for kernels, whose options are others.
+  get_target_property(kernels ${target} SOURCES)
+  list(FILTER kernels INCLUDE REGEX "\\.cu$")
+  set_source_files_properties(${kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   set(discovered TEST_PREFIX ${prefix}. NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST)
   if(TUTORIAL_SANITIZER MATCHES "^(thread|races)$")
     gtest_discover_tests(${target} ${discovered} TEST_FILTER "${tests_QUICK}")

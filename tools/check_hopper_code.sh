@@ -4,7 +4,8 @@
 #   - ptxas waits between products of warpgroups, which then run one after the other (its messages C7510 to C7519),
 #   - registers are spilled to local memory,
 #   - there is no product of a warpgroup or no bulk load in the code.
-# One kernel may spill some registers: `cluster` of gated_delta_rule in segments (docs/notebook/05_gated_delta_rule.md).
+# Two kernels may spill some registers: `cluster` of gated_delta_rule in segments (docs/notebook/05_gated_delta_rule.md),
+# and `one_anchor` of kda where it goes from chunk to chunk (docs/notebook/05_kda.md).
 # Without FILEs: the stages on warpgroups of all chapters and the kernels behind their dispatch; --list prints their
 # names. Needs nvcc ($CUDACXX, if it is set), but no GPU.
 set -uo pipefail
@@ -52,7 +53,7 @@ check() {
   grep -q 'cp\.async\.bulk\.tensor' "$kept/$name.ptx" || echo "$1: no bulk load"
 }
 
-known='^05_deltanet_wy/gated_delta_rule/dispatch/cluster\.cu: [0-9]{1,2} bytes stack frame'
+known='^05_deltanet_wy/(gated_delta_rule/dispatch/cluster|kda/5_one_anchor)\.cu: [0-9]{1,2} bytes stack frame'
 
 export -f check
 export nvcc folder

@@ -30,9 +30,10 @@ TEST(ShapesTest, Small) {
 class LengthsTest : public testing::TestWithParam<std::int64_t> {};
 
 TEST_P(LengthsTest, AreAllRight) {
+  const std::int64_t H = GetParam() < 1000 ? 2 : 1;  // the others have several heads
   for (const auto& [Dk, Dv] : {std::pair<std::int64_t, std::int64_t>{40, 3}, {65, 64}, {64, 80}, {128, 128}}) {
     SCOPED_TRACE(widths(Dk, Dv));
-    expect_stages_match(problem_of(1, 2, GetParam(), Dk, Dv));
+    expect_stages_match(problem_of(1, H, GetParam(), Dk, Dv));
   }
 }
 

@@ -86,7 +86,7 @@ struct SumsFromEnd {
 #pragma unroll
       for (int tile = 0; tile < RowProducts::kMostTiles; ++tile) {  // all loads are under way at once
         if (tile >= products.tiles || i >= a.L) continue;
-        const std::int64_t place = tile * products.per_tile + (std::int64_t(b) * a.H + h) * products.per_head + i;
+        const std::int64_t place = tile * products.per_tile + (std::int64_t(b) * a.H + h) * a.L + i;
         sum += load_for_update(products.read + place) - (i < a.L - 1 ? load_for_update(products.written + place) : 0);
       }
       return sum;

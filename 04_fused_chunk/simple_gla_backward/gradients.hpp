@@ -66,7 +66,6 @@ struct RowProducts {
   float* read;            ///< of q and dq, [tiles, B H L]
   float* written;         ///< of k and dk, [tiles, B H L]
   int tiles;              ///< of 64 columns of Dk
-  int per_head;           ///< L
   std::int64_t per_tile;  ///< B H L
 
   /// The number of elements of both.
@@ -78,7 +77,6 @@ struct RowProducts {
       : read(memory),
         written(memory + elements(b) / 2),
         tiles(ceil_div(b.Dk, 64)),
-        per_head(b.L),
         per_tile(std::int64_t(b.B) * b.H * b.L) {}
   /// Of gradient number i of gradients_of(): null for dv.
   float* of(int i) const { return i == 0 ? read : i == 1 ? written : nullptr; }

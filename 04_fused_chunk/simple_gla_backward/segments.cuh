@@ -83,32 +83,26 @@ __device__ __forceinline__ void multiply_states(const float* S, const float* dS,
 
 constexpr int kGateWarps = kLongest / kChunk;  // of a block that computes dg: one for each chunk of a segment
 
-/// Where dg of the position behind a segment comes from: <S, dS> of the states at its end, or if it is the last one the
-/// parts of <S_L, dfinal_state>. Null: not from there.
-struct GateGradientStart {
-  const float *S, *dS;
-  const float* end_parts;
-  int count;  ///< of end_parts
-};
-
 /// dg of a segment. Each warp adds up a chunk, and then the sums of the chunks behind its own.
 /// @param begin,end of the segment
+/// @param S,dS the states at its end, whose product dg behind it is; null: it is the last one
+/// @param end_parts then the parts of <S_L, dfinal_state>; null: it is 0
 __device__ __forceinline__ void compute_gate_gradient(const Bf16BackwardArguments& a, const RowProducts& products,
-                                                      int b, int h, int begin, int end,
-                                                      const GateGradientStart& start) {
+                                                      int b, int h, int begin, int end, const float* S, const float* dS,
+                                                      const float* end_parts) {
   __shared__ float parts[kGateWarps], chunks[kGateWarps];
   const int warp = warp_index(), count = (end - begin - 1) / kChunk + 1;
   const SumsFromEnd sums(a, products, b, h, begin + min(warp, count - 1) * kChunk);
   const float whole = sums.whole();
   if (lane_index() == 0) chunks[warp] = whole;
-  if (start.S) multiply_states<32 * kGateWarps>(start.S, start.dS, a.Dk * a.Dv, parts);
+  if (S) multiply_states<32 * kGateWarps>(S, dS, a.Dk * a.Dv, parts);
   __syncthreads();
   if (warp >= count) return;
   float dg = 0;
-  if (start.S) {
+  if (S) {
     dg = a.scale * warp_sum(parts[lane_index()]);
-  } else if (start.end_parts) {
-    for (int i = 0; i < start.count; ++i) dg += load_global(start.end_parts + i);
+  } else if (end_parts) {
+    for (int i = 0; i < products.tiles * kWarps; ++i) dg += load_global(end_parts + i);
   }
   for (int chunk = count - 1; chunk > warp; --chunk) dg += chunks[chunk];
   sums.store(a, b, h, dg);
@@ -123,17 +117,14 @@ __global__ void __launch_bounds__(32 * kGateWarps)
     gate_gradient_kernel(Bf16BackwardArguments a, LaunchPlan plan, const float* S, const float* dS,
                          RowProducts products, const float* end_products, unsigned* words, std::int64_t word_count) {
   const int b = int(blockIdx.z), h = int(blockIdx.y), segment = int(blockIdx.x), size = a.Dk * a.Dv;
-  const std::int64_t head = std::int64_t(b) * a.H + h, borders = plan.segments - 1, end_parts = products.tiles * kWarps;
+  const std::int64_t head = std::int64_t(b) * a.H + h, borders = plan.segments - 1;
   const std::int64_t word = (head * plan.segments + segment) * 32 * kGateWarps + threadIdx.x;
   if (word < word_count) store_global(words + word, 0u);
   const int begin = segment * plan.length;
-  GateGradientStart start{};
-  if (segment < borders) {
-    start.S = S + (head * borders + segment) * size, start.dS = dS + (head * borders + borders - 1 - segment) * size;
-  } else if (a.dfinal_state.data) {
-    start.end_parts = end_products + head * end_parts, start.count = int(end_parts);
-  }
-  compute_gate_gradient(a, products, b, h, begin, begin + min(plan.length, a.L - begin), start);
+  compute_gate_gradient(a, products, b, h, begin, begin + min(plan.length, a.L - begin),
+                        segment < borders ? S + (head * borders + segment) * size : nullptr,
+                        dS + (head * borders + borders - 1 - segment) * size,
+                        a.dfinal_state.data ? end_products + head * products.tiles * kWarps : nullptr);
 }
 
 /// A problem in segments, on the host.

@@ -197,13 +197,7 @@ __device__ __forceinline__ void load_pairs(const typename Decays::Arguments& a, 
       load_panels(memory.K(ring.stage()), maps.k, loaded, {.position = first + t, .head = h, .batch = b});
       load_panels(memory.Q(ring.stage()), maps.q, loaded, {.position = first + t, .head = h, .batch = b});
     }
-    if (is_cut) {
-      arrived->wait(0);
-      clear_rows(memory.K(ring.stage()), a.L - t);
-      fence_async_proxy();
-      __syncwarp();
-      if (lane_index() == 0) full.arrive();
-    }
+    if (is_cut) clear_and_pass_on(*arrived, full, a.L - t, memory.K(ring.stage()));
     if constexpr (Decays::kExist) {
       source.put(memory.decays(ring.stage()));
       __syncwarp();
@@ -237,12 +231,8 @@ __device__ __forceinline__ void move_values(const typename Decays::Arguments& a,
                     {.column = first_column + i * Shape::kDv, .position = first + t, .head = h, .batch = b});
       }
     }
-    if (is_cut) {
-      arrived->wait(0);
-      for (int i = 0; i < chains; ++i) clear_rows(memory.V(stage, i), a.L - t);
-      __syncwarp();
-      if (lane_index() == 0) barriers.v_full[stage].arrive();
-    }
+    // Both chains' columns, whether all of them exist or not.
+    if (is_cut) clear_and_pass_on(*arrived, barriers.v_full[stage], a.L - t, memory.V(stage, 0), memory.V(stage, 1));
   };
   for (int i = 0; i < kPlaces; ++i) load_values(i * kChunk, i);
   for (int t = 0; t < a.L; t += kChunk) {
@@ -263,7 +253,6 @@ __device__ __forceinline__ void move_values(const typename Decays::Arguments& a,
       commit_stores();
       wait_stores_read<0>();
     }
-    if constexpr (Heads::kArePacked) __syncwarp();  // V replaces what the copies have read
     load_values(t + kPlaces * kChunk, ring.stage());
     ring.advance();
   }

@@ -16,6 +16,7 @@
 #include "common/device/stream.hpp"
 #include "common/device/workspace.hpp"
 #include "common/packed_sequences.hpp"
+#include "common/tile/packed_chunks.cuh"
 #include "common/tile/packed_segments.cuh"
 
 namespace tutorial::delta_rule {
@@ -61,16 +62,19 @@ class SequenceHeads {
   static __device__ __forceinline__ int head() { return int(blockIdx.y); }
   __device__ __forceinline__ int first_position() const { return first_; }
   static __device__ __forceinline__ int warm_up() { return 0; }
+  /// The number of the sequence's first chunk, where all chunks are prepared (common/tile/packed_chunks.cuh).
+  __device__ __forceinline__ int first_chunk() const { return first_chunk_; }
 
  protected:
   /// Makes `a` the problem of a sequence.
   template <class Arguments>
   __device__ __forceinline__ void begin_sequence(Arguments& a, int n, int begin, int end) {
     first_ = begin;
+    first_chunk_ = begin / tile::kChunk + n;
     a = sequence_of(a, n, begin, end - begin);
   }
 
-  int first_ = 0;
+  int first_ = 0, first_chunk_ = 0;
 };
 
 /// Those of a list, the longest sequence first.

@@ -30,6 +30,7 @@
 
 #include <cmath>
 
+#include "05_deltanet_wy/chunk/alike_keys.cuh"
 #include "05_deltanet_wy/chunk/block_rows.cuh"
 #include "05_deltanet_wy/chunk/fragments.cuh"
 #include "05_deltanet_wy/chunk/inverse.cuh"
@@ -66,7 +67,9 @@ constexpr int kSharedBytes = 2 * kTileBytes<kDk> > InverseMemory::kBytes ? 2 * k
 __device__ __forceinline__ void store_scores(const Prepared& out, std::int64_t chunk, BlockRow& P, int r) {
   store_blocks(out.P + chunk * kBlockUnits, P, r);
 }
-__device__ __forceinline__ void store_inverse(const Prepared& out, std::int64_t chunk, BlockRow& T, int r) {
+__device__ __forceinline__ void store_inverse(const Prepared& out, std::int64_t chunk, BlockRow& T, int r,
+                                              const AlikeRows& alike) {
+  mark(T, r, alike);
   uint4* blocks = out.T + chunk * 2 * kBlockUnits;
   store_blocks(blocks, T, r);
   store_blocks(blocks + kBlockUnits, T, r);
@@ -77,8 +80,10 @@ __device__ __forceinline__ void store_factor(const Prepared& out, std::int64_t p
 __device__ __forceinline__ void store_scores(const PreparedTiles& out, std::int64_t chunk, BlockRow& P, int r) {
   store_rows(out.tiles + (chunk * 3 + 2) * kChunk * kChunk, P, r);
 }
-__device__ __forceinline__ void store_inverse(const PreparedTiles& out, std::int64_t chunk, BlockRow& T, int r) {
+__device__ __forceinline__ void store_inverse(const PreparedTiles& out, std::int64_t chunk, BlockRow& T, int r,
+                                              const AlikeRows& alike) {
   for_each_element(T, r, [](int, int, float& x) { x = -x; });
+  mark(T, r, alike);
   __nv_bfloat16* rows = out.tiles + chunk * 3 * kChunk * kChunk;
   store_rows(rows, T, r);
   store_rows(rows + kChunk * kChunk, T, r);
@@ -94,6 +99,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
     prepare_kernel(Bf16Arguments a, Out out, float least_beta) {
   let_next_kernel_start();
   __shared__ float beta[kChunk], factors[kChunk];
+  __shared__ AlikeRows alike;
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk, rows = a.L - t;
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
@@ -125,10 +131,8 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   __syncthreads();  // no warp reads Q or K any more
   if (i < kChunk) store_factor(out, chunk * kChunk + i, factors[i]);
   // All elements are computed before the first is stored, so that the loads of their factors do not wait for stores.
-  for_each_element(A, warp, [&](int t, int i, float& x) {
-    x *= beta[t] * factors[t] * factors[i];
-    if (i >= t) x = 0;
-  });
+  for_each_element(A, warp, [&](int t, int i, float& x) { x *= factors[t] * factors[i]; });
+  note_alike(alike, A, warp, beta);
   for_each_element(A, warp, [&](int t, int i, float& x) { *memory.A(t, i) = x; });
   __syncwarp();  // each warp reads only its own block of the diagonal
   invert_diagonal_block(memory, warp);
@@ -136,7 +140,7 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   BlockRow& X = A;
   inverse_row(X, memory, warp);
   for_each_element(X, warp, [&](int, int i, float& x) { x *= beta[i]; });
-  store_inverse(out, chunk, X, warp);
+  store_inverse(out, chunk, X, warp, alike);
 }
 
 std::int64_t all_chunks(const Bf16Arguments& a) {

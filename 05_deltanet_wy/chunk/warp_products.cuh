@@ -165,14 +165,22 @@ __device__ __forceinline__ void update_state(WarpState<kDk>& S, const SwizzledTi
   }
 }
 
+/// A function of anything that does nothing.
+struct Ignore {
+  template <class... Anything>
+  __device__ void operator()(Anything&&...) const {}
+};
+
 /// v_new = T residual, and S += K^T v_new. While one block of 16 positions is added to the state, the next one is
 /// computed.
 /// @param T [2, 10, 32] in shared memory
 /// @param pass_on pass_on(i, fragment): called with v_new^T of the positions 16 i to 16 i + 15, rounded
 /// @param factors f, [64] in shared memory, or null
-template <int kDk, class PassOn>
+/// @param pass_on_sums pass_on_sums(i, left, right): called with the same numbers before they are rounded
+template <int kDk, class PassOn, class PassOnSums = Ignore>
 __device__ __forceinline__ void add_v_new(WarpState<kDk>& S, const WarpFragments& residual, const uint4* T,
-                                          const SwizzledTile<kDk>& K, PassOn pass_on, const float* factors = nullptr) {
+                                          const SwizzledTile<kDk>& K, PassOn pass_on, const float* factors = nullptr,
+                                          PassOnSums pass_on_sums = {}) {
   const int lane = fresh_lane();
   WarpColumns sums = {};
   uint4 v_new;
@@ -190,6 +198,7 @@ __device__ __forceinline__ void add_v_new(WarpState<kDk>& S, const WarpFragments
     }
     v_new = rounded(sums[2 * j], sums[2 * j + 1]);
     pass_on(j, v_new);
+    pass_on_sums(j, sums[2 * j], sums[2 * j + 1]);
   }
   update_state<kDk>(S, K, v_new, kBlocks - 1);
 }

@@ -35,6 +35,7 @@
 
 #include <cuda_runtime.h>
 
+#include "05_deltanet_wy/chunk/alike_keys.cuh"
 #include "05_deltanet_wy/chunk/fragments.cuh"
 #include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
@@ -176,12 +177,15 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
   }
 }
 
-/// The scores times a factor.
+/// The scores times a factor, or what rounding leaves out of them.
 struct Scaled : NoEpilogue {
   float scale;
+  bool only_errors;
 
-  explicit __device__ Scaled(float scale) : scale(scale) {}
-  __device__ float score(int, int, float product) const { return scale * product; }
+  explicit __device__ Scaled(float scale, bool only_errors = false) : scale(scale), only_errors(only_errors) {}
+  __device__ float score(int, int, float x) const {
+    return scale * x - (only_errors ? float(__nv_bfloat16(scale * x)) : 0);
+  }
 };
 
 /// Below the diagonal the scores with the opposite sign; on it dbeta.
@@ -228,6 +232,8 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   const int n = int(blockIdx.x) / key_tiles, first = int(blockIdx.x) % key_tiles * kColumns;
   const int t = n * kChunk, rows = g.L - t, columns = min(kColumns, g.Dk - first);
   auto* memory = dynamic_shared<ChunkTilesOf<Shape>>();
+  const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n, stride = g.Dk / 16 * 32;
+  const bool alike = x.v_errors.data && is_marked(load_mark(x.T, chunk));
   const typename Shape::KeyTile dO{memory->dO}, dV{memory->dV}, v_new{memory->v_new};
   const ValueTile Q{memory->Q}, K{memory->K};
   const typename Shape::ScoreTile Y{memory->Y}, Z{memory->Z};
@@ -241,18 +247,13 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   cp_async_wait<0>();
   __syncthreads();
   masked_scores<Shape>(Y, dO, v_new, Scaled(g.scale));
-  Negated strictly_lower{};
-  strictly_lower.beta = g.beta.row(b, h, t);
-  strictly_lower.dbeta = first == 0 ? g.dbeta.row(b, h, t) : nullptr;
-  strictly_lower.beta_stride = g.beta.stride_l;
-  strictly_lower.dbeta_stride = g.dbeta.stride_l;
-  strictly_lower.rows = rows;
+  float* dbeta = first == 0 ? g.dbeta.row(b, h, t) : nullptr;
+  Negated strictly_lower{{}, g.beta.row(b, h, t), dbeta, g.beta.stride_l, g.dbeta.stride_l, rows};
   masked_scores<Shape>(Z, dV, v_new, strictly_lower);
   __syncthreads();
 
   // A warp without columns computes with zeros.
   const int d = first + warp_index() * 16, count = d < g.Dk ? g.Dv / 16 : 0;
-  const std::int64_t chunk = (std::int64_t(b) * g.H + h) * x.N + n, stride = g.Dk / 16 * 32;
   const uint4* S = fragments_of(x.S, g, chunk, g.Dk / 16, 0) + d / 16 * 32;
   const uint4* dS = fragments_of(x.dS, g, chunk, g.Dk / 16, 0) + d / 16 * 32;
   {
@@ -269,6 +270,15 @@ __global__ void __launch_bounds__(kThreads) gradients_kernel(Bf16BackwardArgumen
   add_from_fragments<Shape>(dQ, dO, S, stride, count);
   scale_rows<Shape>(dQ, [&](int) { return g.scale; });
   add_from_scores<Shape>(dQ, Y, K);
+  for (int part = 0; alike && part < 2; ++part) {  // Y's rounding errors, then Y of v_new's; both in the place of Z
+    cp_async_wait<0>();
+    __syncthreads();
+    masked_scores<Shape>(Z, dO, v_new, Scaled(g.scale, part == 0));
+    __syncthreads();
+    if (part == 0) load_tile_async(v_new, x.v_errors.row(b, h, t), x.v_errors.stride_l, rows, g.Dv);
+    cp_async_commit();
+    add_from_scores<Shape>(dQ, Z, K);
+  }
   store_output<Shape>(g.dq.row(b, h, t) + first, g.dq.stride_l, rows, columns, dQ, K, 1.0f);
 }
 
@@ -280,7 +290,7 @@ Workspace workspace_of(const Bf16BackwardArguments& g, const char* name) {
   const std::int64_t heads = std::int64_t(g.B) * g.H, state = heads * prepared.N * g.Dk * g.Dv / 8;  // in uint4
   auto* memory = workspace<uint4>(name, std::size_t(2 * state + heads * g.L * g.Dv / 8));
   auto* v_new = reinterpret_cast<__nv_bfloat16*>(memory + 2 * state);
-  return {prepared, packed(v_new, g.H, g.L, g.Dv), memory, memory + state};
+  return {prepared, packed(v_new, g.H, g.L, g.Dv), {}, memory, memory + state};
 }
 
 void start_gradients(const Bf16BackwardArguments& g, const Workspace& x) {

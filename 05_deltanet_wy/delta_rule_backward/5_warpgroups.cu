@@ -23,7 +23,8 @@
 /// Improves on: in `tensor_core` each warp of a walk reads all of K, Q, T and P of a chunk as fragments, and one chunk is
 /// loaded ahead. The second walk begins when the first has ended. The last kernel reads do, v_new and dv once per 64
 /// columns of Dk.
-/// Unchanged: what goes through memory but for its layout; what is rounded.
+/// Unchanged: what goes through memory but for its layout; what is rounded, but in marked chunks (chunk/alike_keys.cuh),
+/// where v_new, P, X and Y are two bf16.
 /// Equation: that of `walks`. The last kernel computes dq and dk divided by scale, because dS in memory is divided by
 /// scale.
 /// Shapes: those of `tensor_core`. S^T and dS^T / scale [B, H, N, 64 ceil(Dv / 64), Dk] bf16 in memory are rows, for
@@ -51,6 +52,7 @@
 
 #include <string>
 
+#include "05_deltanet_wy/chunk/alike_keys.cuh"
 #include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
@@ -105,25 +107,46 @@ __device__ __forceinline__ void start_product_with_scores(float (&O)[kDk / 2], c
   for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(O, Y.along_k(i), k.along_k(i), true);
 }
 
-/// The barriers of the last kernel. `state_full` has a phase for S and one for dS.
+/// scores += X E^T. @param E what rounding leaves out of v_new
+template <int kDv>
+__device__ __forceinline__ void start_product_with_errors(WarpgroupScores& scores, const PanelTile<kDv>& X,
+                                                          const PanelTile<kDv>& E) {
+  const auto x = k_along_rows(X), e = k_along_rows(E);
+#pragma unroll
+  for (int j = 0; j < kDv; j += 16) wgmma<kChunk>(scores, x.along_k(j), e.along_k(j), true);
+}
+
+/// O = E K. @param E what rounding leaves out of Y
+template <int kDk>
+__device__ __forceinline__ void start_product_of_errors(float (&O)[kDk / 2], const WarpgroupFragments& E,
+                                                        const PanelTile<kDk>& K) {
+  const auto k = k_from_row_to_row(K);
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) wgmma<kDk>(O, E[i / 16], k.along_k(i), i > 0);
+}
+
+/// The barriers of the last kernel. `state_full` has a phase for S and one for dS. In a marked chunk v_new's errors take its
+/// place (`errors_full`), and then it comes again: a second phase of `rows_full`.
 struct GradientBarriers {
-  Barrier rows_full, state_full, keys_full;
+  Barrier rows_full, errors_full, state_full, keys_full;
+  bool alike;  // whether the chunk is marked (chunk/alike_keys.cuh)
 };
 
 /// Numbers of named barriers: of the block, and the first of those of its warpgroups.
 constexpr unsigned kWholeBlock = 1, kOwnGroup = 2;
 
 /// dQ or dK of a chunk, by a warpgroup. dbeta comes with dK.
-/// @param load_state loads a state into its tile
-template <int kDk, int kDv, bool kIsDk, class LoadState>
+/// @param load_state loads a state into its tile @param load_values the same of v_new or its errors
+template <int kDk, int kDv, bool kIsDk, class LoadState, class LoadValues>
 __device__ __forceinline__ void compute_gradient(const Bf16BackwardArguments& g, const GradientMaps& maps,
                                                  const GradientTiles<kDk, kDv>& tiles, GradientBarriers& barriers,
-                                                 LoadState load_state) {
+                                                 LoadState load_state, LoadValues load_values) {
   const int t = int(blockIdx.x) * kChunk, h = int(blockIdx.y), b = int(blockIdx.z);
   const PanelTile<kDv> X = kIsDk ? tiles.dV : tiles.dO;
   const SquarePanel Y{tiles.dO.data}, Z{tiles.dV.data};  // Z with the opposite sign; both divided by scale
   const float factor = kIsDk ? -1 / g.scale : 1;
   WarpgroupFragments y;  // Y or Z
+  float sums[kDk / 2];   // the gradient, divided by scale
   {
     WarpgroupScores scores;
     float betas[2];
@@ -134,17 +157,39 @@ __device__ __forceinline__ void compute_gradient(const Bf16BackwardArguments& g,
     wgmma_commit();
     wgmma_wait<0>(scores);
     if constexpr (kIsDk) store_beta_gradient(g, b, h, t, scores, betas);
+    if (barriers.alike) {
+      wait_at_named_barrier(kWholeBlock, kBlockThreads);  // v_new is no longer needed
+      if constexpr (!kIsDk) {
+        if (threadIdx.x == 0) load_values(maps.v_errors, barriers.errors_full);
+        barriers.errors_full.wait(0);
+        wgmma_fence(scores);
+        start_product_with_errors(scores, X, tiles.v_new);
+        wgmma_commit();
+        wgmma_wait<0>(scores);
+        wait_at_named_barrier(kOwnGroup, kWarpgroup);
+        if (threadIdx.x == 0) load_values(maps.v_new, barriers.rows_full);
+      }
+    }
 #pragma unroll
     for (int i = 0; i < kChunk / 2; ++i) {
       const int row = wgmma_row(i), column = wgmma_column(i);
       scores[i] = (kIsDk ? column < row : column <= row) ? factor * scores[i] : 0;
     }
     round_columns(y, scores);
+    if (!kIsDk && barriers.alike) {  // the sums begin with Y's errors times K
+      WarpgroupFragments errors;
+      keep_errors(scores);
+      round_columns(errors, scores);
+      barriers.keys_full.wait(0);
+      wgmma_fence(sums, errors);
+      start_product_of_errors<kDk>(sums, errors, tiles.K);
+      wgmma_commit();
+      wgmma_wait<0>(sums);
+    }
   }
-  float sums[kDk / 2];  // the gradient, divided by scale
   barriers.state_full.wait(0);
   wgmma_fence(sums);
-  start_product_with_state<kDk, kDv>(sums, k_along_rows(X), tiles.state, false);
+  start_product_with_state<kDk, kDv>(sums, k_along_rows(X), tiles.state, !kIsDk && barriers.alike);
   wgmma_commit();
   wgmma_wait<0>(sums);
 #pragma unroll
@@ -163,6 +208,7 @@ __device__ __forceinline__ void compute_gradient(const Bf16BackwardArguments& g,
     wgmma_commit();
     wgmma_wait<0>(sums);
     barriers.state_full.wait(1);
+    if (barriers.alike) barriers.rows_full.wait(1);
     wgmma_fence(sums);
     start_product_with_state<kDk, kDv>(sums, k_along_rows(tiles.v_new), tiles.state, true);
   } else {
@@ -190,7 +236,7 @@ __device__ __forceinline__ void compute_gradient(const Bf16BackwardArguments& g,
 /// Grid (chunks, H, B). The first warpgroup computes dQ, the second one dK and dbeta. Starts early.
 template <int kDk, int kDv>
 __global__ void __launch_bounds__(kBlockThreads, 2)
-    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ GradientMaps maps) {
+    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ GradientMaps maps, PreparedTiles prepared) {
   using Tiles = GradientTiles<kDk, kDv>;
   __shared__ GradientBarriers barriers;
   const int n = int(blockIdx.x), h = int(blockIdx.y), b = int(blockIdx.z);
@@ -199,10 +245,16 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     barriers.state_full.arrive_expect(Tiles::kStateBytes);
     load_panels(tiles.state, map, barriers.state_full, {.position = n * kDv, .head = h, .batch = b});
   };
+  const auto load_values = [&](const TensorMap& map, Barrier& full) {
+    full.arrive_expect(Tiles::kRowsBytes);
+    load_panels(tiles.v_new, map, full, {.position = n * kChunk, .head = h, .batch = b});
+  };
   if (threadIdx.x == 0) {
-    barriers.rows_full.init(1), barriers.state_full.init(1), barriers.keys_full.init(1);
+    barriers.rows_full.init(1), barriers.errors_full.init(1);
+    barriers.state_full.init(1), barriers.keys_full.init(1);
     fence_barrier_init();
     wait_for_previous_kernel();
+    const std::uint32_t mark = load_mark(prepared, (std::int64_t(b) * g.H + h) * prepared.N + n);
     const TileOrigin chunk{.position = n * kChunk, .head = h, .batch = b};
     barriers.rows_full.arrive_expect(3 * Tiles::kRowsBytes);
     load_panels(tiles.dO, maps.d_o, barriers.rows_full, chunk);
@@ -212,24 +264,27 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     barriers.keys_full.arrive_expect(2 * Tiles::kKeysBytes);
     load_panels(tiles.K, maps.k, barriers.keys_full, chunk);
     load_panels(tiles.Q, maps.q, barriers.keys_full, chunk);
+    barriers.alike = is_marked(mark);
   }
   __syncthreads();
   if (threadIdx.x < kWarpgroup) {
-    compute_gradient<kDk, kDv, false>(g, maps, tiles, barriers, load_state);
+    compute_gradient<kDk, kDv, false>(g, maps, tiles, barriers, load_state, load_values);
   } else {
-    compute_gradient<kDk, kDv, true>(g, maps, tiles, barriers, load_state);
+    compute_gradient<kDk, kDv, true>(g, maps, tiles, barriers, load_state, load_values);
   }
 }
 
 }  // namespace
 
 void warpgroups_backward(const Bf16BackwardArguments& g) {
-  const Workspace x = start_walks<1>(g, "delta_rule --backward: warpgroups");
+  const PreparedTiles prepared = prepare_tiles(forward_of(g), kLeastBeta);
+  end_part("prepare");
+  const Workspace x = start_walks<1>(g, prepared, "delta_rule --backward: warpgroups");
   select_widths(g, [&]<int kDk, int kDv>() {
     LaunchConfig config(dim3(unsigned(ceil_div(g.L, kChunk)), unsigned(g.H), unsigned(g.B)), unsigned(kBlockThreads),
                         GradientTiles<kDk, kDv>::kBytes);
     config.starts_early = start_early(g);
-    launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kChunk, kDv));
+    launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kChunk, kDv), prepared);
   });
   end_part("gradients");
 }

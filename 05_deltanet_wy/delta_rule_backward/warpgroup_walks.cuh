@@ -13,6 +13,7 @@
 
 #include <cuda_runtime.h>
 
+#include "05_deltanet_wy/chunk/alike_keys.cuh"
 #include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
@@ -24,6 +25,7 @@
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/mbarrier.cuh"
+#include "common/device/named_barrier.cuh"
 #include "common/device/proxy_fence.cuh"
 #include "common/device/workspace.hpp"
 #include "common/parts.hpp"
@@ -74,6 +76,7 @@ constexpr std::size_t kWalkBytes = kPipelineDepth* WalkTiles<Shape>::kBytes + St
 struct WalkMaps {
   TensorMap k;
   TensorMap v, T, v_new, S;      // from the beginning
+  TensorMap v_errors;            // what rounding leaves out of v_new, of chunks that are marked (alike_keys.cuh)
   TensorMap q, d_o, TP, dv, dS;  // from the end
 };
 
@@ -81,13 +84,30 @@ struct WalkMaps {
 struct WalkBarriers {
   Barrier full[kPipelineDepth], empty[kPipelineDepth];
   Barrier state_full[1], state_empty[1], rows_full[1], rows_empty[1];
+  bool errors_follow;  ///< whether the rows after these are their rounding errors
 };
+
+constexpr unsigned kChain = 1;  ///< the named barrier of the warpgroup that walks
 
 /// A warp has written its part of a tile that is stored by a bulk copy. Called by all lanes.
 __device__ __forceinline__ void pass_to_copies(Barrier& barrier) {
   fence_async_proxy();
   __syncwarp();
   if (lane_index() == 0) barrier.arrive();
+}
+
+/// S^T += (what rounding leaves out of v_new^T) K. Called where the product with the rounded v_new is done. The errors take
+/// the place of v_new.
+template <int kDk>
+__device__ __forceinline__ void add_errors_of_new_values(WarpgroupState<kDk>& S, WarpgroupColumns& v_new,
+                                                         const PanelTile<kDk>& K) {
+  WarpgroupFragments errors;
+  keep_errors(v_new);
+  round_columns(errors, v_new);
+  wgmma_fence(S, errors);
+  start_state_update<kDk>(S, errors, K);
+  wgmma_commit();
+  wgmma_wait<0>(S);
 }
 
 /// The walk from the beginning, by a warpgroup.
@@ -110,6 +130,7 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, in
     round_state<Shape::kDk>(s, S);
     ring.wait(barriers.full);
     load_signed_values(residual, tiles.V, unit, kMinus);
+    const bool alike = is_marked(tiles.T_high);
     wgmma_fence(residual, s);
     start_residual<Shape::kDk>(residual, s, tiles.K);
     wgmma_commit();
@@ -133,22 +154,30 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, in
     wgmma_commit();
     rows_ring.wait(barriers.rows_empty);
     put_output(stored.rows, v_new, 1);
+    if (threadIdx.x == kWarpgroup) barriers.errors_follow = alike;
     pass_to_copies(barriers.rows_full[0]);
+    rows_ring.advance();
     wgmma_wait<0>(S);
+    if (alike) {
+      add_errors_of_new_values<Shape::kDk>(S, v_new, tiles.K);
+      rows_ring.wait(barriers.rows_empty);
+      put_output(stored.rows, v_new, 1);
+      pass_to_copies(barriers.rows_full[0]);
+      rows_ring.advance();
+    }
     // V may be filled again: between the ordinary loads that have read it and this arrival is a fence_async_proxy(),
     // that of pass_to_copies().
     if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
     ring.advance();
-    rows_ring.advance();
   }
 }
 
-/// X^T = dO^T P.
-__device__ __forceinline__ void start_transposed_scores(WarpgroupColumns& X, const ValuePanel& dO,
-                                                        const SquarePanel& P) {
+/// X^T = dO^T P, or X^T += dO^T P.
+__device__ __forceinline__ void start_transposed_scores(WarpgroupColumns& X, const ValuePanel& dO, const SquarePanel& P,
+                                                        bool accumulate = false) {
   const auto o = k_from_row_to_row(dO), p = k_from_row_to_row(P);
 #pragma unroll
-  for (int t = 0; t < kChunk; t += 16) wgmma<kChunk>(X, o.along_k(t), p.along_k(t), t > 0);
+  for (int t = 0; t < kChunk; t += 16) wgmma<kChunk>(X, o.along_k(t), p.along_k(t), accumulate || t > 0);
 }
 
 /// dV^T = X^T T, with the sign of the T in shared memory.
@@ -160,6 +189,49 @@ __device__ __forceinline__ void start_value_gradients(WarpgroupColumns& dV, cons
     wgmma<kChunk>(dV, X[t / 16], high.along_k(t), t > 0);
     wgmma<kChunk>(dV, X[t / 16], low.along_k(t), true);
   }
+}
+
+/// X^T += dO^T (what rounding leaves out of P). The errors take the place of P, computed once more from Q K^T. Called
+/// where the product with the rounded P is done.
+/// @param decay decay(t, i): what of key i is left at query t
+template <class Shape, class Decay>
+__device__ __forceinline__ void add_errors_of_scores(WarpgroupColumns& X, const WalkTiles<Shape>& tiles, Decay decay) {
+  WarpgroupScores scores;
+  wgmma_fence(scores);
+  start_scores(scores, tiles.Q, tiles.K);
+  wgmma_commit();
+  wgmma_wait<0>(scores);
+#pragma unroll
+  for (int i = 0; i < kChunk / 2; i += 2) {
+    const int row = wgmma_row(i), column = wgmma_column(i);
+    const auto* rounded = tiles.P.data + tiles.P.unit(row, column / 8 * 8) + column % 8;
+    const float2 p = unpack(*reinterpret_cast<const std::uint32_t*>(rounded));
+    scores[i] = column <= row ? decay(row, column) * scores[i] - p.x : 0;
+    scores[i + 1] = column < row ? decay(row, column + 1) * scores[i + 1] - p.y : 0;
+  }
+  wait_at_named_barrier(kChain, kWarpgroup);  // all warps have read P, and their products have
+  put_rows(tiles.P, scores);
+  fence_async_proxy();
+  wait_at_named_barrier(kChain, kWarpgroup);
+  wgmma_fence(X);
+  start_transposed_scores(X, tiles.V, tiles.P, true);
+  wgmma_commit();
+  wgmma_wait<0>(X);
+}
+
+/// dV^T += (what rounding leaves out of X^T) T. Called where the product with the rounded X is done. The errors take the
+/// place of X.
+__device__ __forceinline__ void add_errors_of_value_gradients(WarpgroupColumns& dV, WarpgroupColumns& X,
+                                                              const SquarePanel& T_high) {
+  WarpgroupFragments errors;
+  keep_errors(X);
+  round_columns(errors, X);
+  wgmma_fence(dV, errors);
+  const auto high = k_from_row_to_row(T_high);
+#pragma unroll
+  for (int t = 0; t < kChunk; t += 16) wgmma<kChunk>(dV, errors[t / 16], high.along_k(t), true);
+  wgmma_commit();
+  wgmma_wait<0>(dV);
 }
 
 /// The walk from the end, by a warpgroup.
@@ -182,6 +254,7 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, i
     const WalkTiles<Shape> tiles(memory + ring.stage() * WalkTiles<Shape>::kBytes);
     round_state<Shape::kDk>(s, S);
     ring.wait(barriers.full);
+    const bool alike = is_marked(tiles.T_high);
     wgmma_fence(X, s, S);
     start_transposed_scores(X, tiles.V, tiles.P);
     start_residual<Shape::kDk>(X, s, tiles.K);
@@ -195,12 +268,17 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, i
       state_ring.advance();
     }
     wgmma_wait<1>(X);
+    if (alike) {
+      wgmma_wait<0>(X, S);
+      add_errors_of_scores(X, tiles, [](int, int) { return 1.0f; });
+    }
 
     round_columns(factor, X);
     wgmma_fence(dV, factor);
     start_value_gradients(dV, factor, tiles.T_high, tiles.T_low);
     wgmma_commit();
     wgmma_wait<0>(S, dV);
+    if (alike) add_errors_of_value_gradients(dV, X, tiles.T_high);
 
     round_columns(factor, dV);
     wgmma_fence(S, factor);
@@ -258,20 +336,27 @@ __device__ __forceinline__ void store_states(const TensorMap& map, const StoredT
   }
 }
 
-/// What the thread does that stores v_new or dV.
+/// What the thread does that stores v_new or dV, and rounding errors of v_new, as they come.
 template <class Shape>
-__device__ __forceinline__ void store_rows(const TensorMap& map, const StoredTiles<Shape>& stored,
+__device__ __forceinline__ void store_rows(const WalkMaps& maps, const StoredTiles<Shape>& stored,
                                            WalkBarriers& barriers, int N, int first, bool is_reversed) {
   const int h = int(blockIdx.y), b = int(blockIdx.z);
   auto ring = Ring<1>::consumer();
-  for (int i = 0; i < N; ++i) {
-    ring.wait(barriers.rows_full);
-    store_tile(map, stored.rows.data,
-               {.column = first, .position = (is_reversed ? N - 1 - i : i) * kChunk, .head = h, .batch = b});
+  const auto store = [&](const TensorMap& map, int n) {
+    store_tile(map, stored.rows.data, {.column = first, .position = n * kChunk, .head = h, .batch = b});
     commit_stores();
     wait_stores_read<0>();
     barriers.rows_empty[0].arrive();
     ring.advance();
+  };
+  for (int i = 0; i < N; ++i) {
+    const int n = is_reversed ? N - 1 - i : i;
+    ring.wait(barriers.rows_full);
+    const bool errors_follow = !is_reversed && barriers.errors_follow;
+    store(is_reversed ? maps.dv : maps.v_new, n);
+    if (!errors_follow) continue;
+    ring.wait(barriers.rows_full);
+    store(maps.v_errors, n);
   }
 }
 
@@ -311,15 +396,16 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
   } else if (threadIdx.x == 32) {
     store_states<kEvery>(is_reversed ? maps.dS : maps.S, stored, barriers, N, tile, tiles, is_reversed);
   } else if (threadIdx.x == 64) {
-    store_rows(is_reversed ? maps.dv : maps.v_new, stored, barriers, N, first, is_reversed);
+    store_rows(maps, stored, barriers, N, first, is_reversed);
   }
 }
 
 /// What the kernels pass on to each other in device memory, beside T and P. They also read dv, which is an output.
 struct Workspace {
-  View<__nv_bfloat16> v_new;  ///< [B, H, L, Dv]
-  View<__nv_bfloat16> S, dS;  ///< [B, H, rows, Dk]: S^T and dS^T / scale, 64 ceil(Dv / 64) rows of each state
-  TensorSizes states;         ///< their sizes
+  View<__nv_bfloat16> v_new;     ///< [B, H, L, Dv]
+  View<__nv_bfloat16> v_errors;  ///< the same: what rounding leaves out, in chunks that are marked (alike_keys.cuh)
+  View<__nv_bfloat16> S, dS;     ///< [B, H, rows, Dk]: S^T and dS^T / scale, 64 ceil(Dv / 64) rows of each state
+  TensorSizes states;            ///< their sizes
 };
 
 /// Blocks of both walks.
@@ -340,6 +426,7 @@ inline Workspace workspace_of(const Bf16BackwardArguments& g, const char* name, 
     return packed(reinterpret_cast<__nv_bfloat16*>(memory + offset), g.H, rows, width);
   };
   return {.v_new = tensor(2 * bytes.states, g.L, g.Dv),
+          .v_errors = tensor(2 * bytes.states + bytes.v_new, g.L, g.Dv),
           .S = tensor(0, bytes.rows, g.Dk),
           .dS = tensor(bytes.states, bytes.rows, g.Dk),
           .states = {g.B, g.H, bytes.rows, g.Dk}};
@@ -354,6 +441,7 @@ inline WalkMaps walk_maps(const Bf16BackwardArguments& g, const PreparedTiles& p
           .T = map_of(prepared, a, 2 * kChunk),
           .v_new = tile_map(x.v_new, values, kChunk),
           .S = tile_map(x.S, x.states, kColumns),
+          .v_errors = tile_map(x.v_errors, values, kChunk),
           .q = tile_map(g.q, keys, kChunk),
           .d_o = tile_map(g.d_o, values, kChunk),
           .TP = map_of(prepared, a),
@@ -369,12 +457,11 @@ inline LaunchConfig walk_launch(const Bf16BackwardArguments& g, std::size_t shar
   return config;
 }
 
-/// Starts the kernels up to the walks: T and P, and both walks.
+/// Starts both walks.
 /// @tparam kEvery chunks from one state that is left to the next
+/// @param name of the memory
 template <int kEvery>
-Workspace start_walks(const Bf16BackwardArguments& g, const char* name) {
-  const PreparedTiles prepared = prepare_tiles(forward_of(g), kLeastBeta);
-  end_part("prepare");
+Workspace start_walks(const Bf16BackwardArguments& g, const PreparedTiles& prepared, const char* name) {
   const Workspace x = workspace_of(g, name, kEvery);
   const auto start = [&]<class Shape>(Shape) {
     launch(walks_kernel<Shape, kEvery>, walk_launch(g, kWalkBytes<Shape>), g, walk_maps(g, prepared, x), prepared.N);
@@ -386,7 +473,7 @@ Workspace start_walks(const Bf16BackwardArguments& g, const char* name) {
 
 /// The tensors of the last kernel.
 struct GradientMaps {
-  TensorMap q, k, d_o, v_new, dv, S, dS, dq, dk;
+  TensorMap q, k, d_o, v_new, v_errors, dv, S, dS, dq, dk;
 
   /// @param rows positions of a tile that is loaded @param kDv rows of a state
   GradientMaps(const Bf16BackwardArguments& g, const Workspace& x, int rows, int kDv)
@@ -394,6 +481,7 @@ struct GradientMaps {
         k(tile_map(g.k, tensor_sizes(g, g.Dk), rows)),
         d_o(tile_map(g.d_o, tensor_sizes(g, g.Dv), rows)),
         v_new(tile_map(read_only(x.v_new), tensor_sizes(g, g.Dv), rows)),
+        v_errors(tile_map(read_only(x.v_errors), tensor_sizes(g, g.Dv), kChunk)),
         dv(tile_map(read_only(g.dv), tensor_sizes(g, g.Dv), rows)),
         S(tile_map(read_only(x.S), x.states, kDv)),
         dS(tile_map(read_only(x.dS), x.states, kDv)),

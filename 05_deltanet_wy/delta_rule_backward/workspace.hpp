@@ -12,8 +12,10 @@ namespace tutorial::delta_rule {
 /// What the kernels pass on to each other in device memory. They also read dv, which is an output.
 struct Workspace : Prepared {
   View<__nv_bfloat16> v_new;  ///< [B, H, L, Dv]
-  uint4* S;                   ///< [B, H, N, Dv / 16, Dk / 16, 32]: before each chunk; A fragments of S^T
-  uint4* dS;                  ///< the same of dS^T, after each chunk
+  View<__nv_bfloat16>
+      v_errors;  ///< the same: what rounding leaves out, of marked chunks (chunk/alike_keys.cuh); or null
+  uint4* S;      ///< [B, H, N, Dv / 16, Dk / 16, 32]: before each chunk; A fragments of S^T
+  uint4* dS;     ///< the same of dS^T, after each chunk
 };
 
 /// Memory for it, with T and P, for which it starts prepare(). @param name of the memory

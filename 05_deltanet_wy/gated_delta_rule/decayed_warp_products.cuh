@@ -59,10 +59,11 @@ __device__ __forceinline__ void subtract_decayed_product(WarpFragments& residual
 /// @param T [2, 10, 32] in shared memory
 /// @param whole exp(b_e) @param to_end [64] in shared memory
 /// @param pass_on pass_on(i, fragment): called with v_new^T of the positions 16 i to 16 i + 15, rounded, without to_end
-template <int kDk, class PassOn>
+/// @param pass_on_sums pass_on_sums(i, left, right): called with the same numbers before they are rounded
+template <int kDk, class PassOn, class PassOnSums = delta_rule::Ignore>
 __device__ __forceinline__ void add_decayed_v_new(WarpState<kDk>& S, const WarpFragments& residual, const uint4* T,
                                                   const tile::SwizzledTile<kDk>& K, float whole, const float* to_end,
-                                                  PassOn pass_on) {
+                                                  PassOn pass_on, PassOnSums pass_on_sums = {}) {
   const int lane = tile::fresh_lane();
   WarpColumns sums = {};
   uint4 v_new;
@@ -82,6 +83,7 @@ __device__ __forceinline__ void add_decayed_v_new(WarpState<kDk>& S, const WarpF
     if (j > 0) delta_rule::update_state<kDk>(S, K, v_new, j - 1);
     float(&left)[4] = sums[2 * j], (&right)[4] = sums[2 * j + 1];
     pass_on(j, delta_rule::rounded(left, right));
+    pass_on_sums(j, left, right);
     delta_rule::scale_positions(left, to_end + j * kBlock);
     delta_rule::scale_positions(right, to_end + j * kBlock + 8);
     v_new = delta_rule::rounded(left, right);

@@ -27,6 +27,7 @@
 
 #include <algorithm>
 
+#include "05_deltanet_wy/chunk/alike_keys.cuh"
 #include "05_deltanet_wy/chunk/block_rows.cuh"
 #include "05_deltanet_wy/chunk/inverse.cuh"
 #include "05_deltanet_wy/chunk/key_products.cuh"
@@ -40,11 +41,9 @@
 #include "common/device/walked_heads.cuh"
 #include "common/device/warp.cuh"
 #include "common/device/workspace.hpp"
-#include "common/packed_sequences.hpp"
 #include "common/tile/base2.cuh"
 #include "common/tile/chunk_shape.cuh"
 #include "common/tile/load_tile.cuh"
-#include "common/tile/packed_chunks.cuh"
 #include "common/tile/warm_up.cuh"
 
 namespace tutorial::gated_delta_rule {
@@ -59,9 +58,9 @@ template <int kDk, class Out>
 __device__ __forceinline__ void prepare_chunk(const Bf16Arguments& a, const Out& out, const ForGradients& also, int b,
                                               int h, int t, std::int64_t chunk) {
   __shared__ float beta[kChunk], factors[kChunk], sums[kChunk], squares[kChunk];
-  const int rows = a.L - t;
+  __shared__ AlikeRows alike;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
-  const int i = int(threadIdx.x), warp = __shfl_sync(kAllLanes, i / 32, 0);
+  const int rows = a.L - t, i = int(threadIdx.x), warp = __shfl_sync(kAllLanes, i / 32, 0);
   const SwizzledTile<kDk> Q{dynamic_shared<__nv_bfloat16>()}, K{Q.data + kChunk * kDk};
   const InverseMemory memory{dynamic_shared<float>()};  // where Q and K were
 
@@ -97,18 +96,15 @@ __device__ __forceinline__ void prepare_chunk(const Bf16Arguments& a, const Out&
     if (also.factors) store_global(also.factors + chunk * kChunk + i, factors[i]);
   }
   if (also.bounds && warp == 0) store_bound(also.bounds + chunk, sums[kChunk - 1], beta, factors, squares);
-  for_each_element(A, warp, [&](int t, int i, float& x) {
-    x *= beta[t] * factors[t] * factors[i] * decay(t, i);
-    if (i >= t) x = 0;
-  });
+  for_each_element(A, warp, [&](int t, int i, float& x) { x *= factors[t] * factors[i] * decay(t, i); });
+  note_alike(alike, A, warp, beta);
   for_each_element(A, warp, [&](int t, int i, float& x) { *memory.A(t, i) = x; });
   __syncwarp();  // each warp reads only its own block of the diagonal
   invert_diagonal_block(memory, warp);
   __syncthreads();
-  BlockRow& X = A;
-  inverse_row(X, memory, warp);
-  for_each_element(X, warp, [&](int t, int i, float& x) { x *= factors[t] * beta[i]; });
-  store_T(out, also, chunk, X, warp);
+  inverse_row(A, memory, warp);  // which takes the place of A
+  for_each_element(A, warp, [&](int t, int i, float& x) { x *= factors[t] * beta[i]; });
+  store_T(out, also, chunk, A, warp, alike);
 }
 
 /// Grid (N, H, B).
@@ -121,37 +117,23 @@ __global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
   prepare_chunk<kDk>(a, out, also, b, h, n * kChunk, (std::int64_t(b) * a.H + h) * out.N + n);
 }
 
-/// The same of packed sequences. Grid (packed_chunks(), H, B).
-template <int kDk, class Out>
-__global__ void __launch_bounds__(kThreads, kDk <= 128 ? 6 : 3)
-    prepare_kernel(PackedSequences<Bf16Arguments> p, Out out, ForGradients also) {
-  const int b = int(blockIdx.z), h = int(blockIdx.y), number = int(blockIdx.x);
-  const PackedChunk chunk(p.cu_seqlens, p.N, number);
-  if (chunk.begin == chunk.end) return;
-  p.all.L = chunk.end;
-  prepare_chunk<kDk>(p.all, out, also, b, h, chunk.begin, (std::int64_t(b) * p.all.H + h) * out.N + number);
-}
-
-/// Decays of all chunks, in a workspace. @param N chunks of a head
-inline float* reserve_decays(const Bf16Arguments& a, int N) {
-  return workspace<float>("gated_delta_rule: decays", std::size_t(a.B) * a.H * N * kDecays);
+/// Decays of all chunks, in a workspace.
+inline float* reserve_decays(const Bf16Arguments& a) {
+  return workspace<float>("gated_delta_rule: decays", std::size_t(a.B) * a.H * ceil_div(a.L, kChunk) * kDecays);
 }
 
 /// Fills `out` by one block for each chunk.
-/// @param arguments those of the operator, or of packed sequences @param a of all of these
-template <class Arguments, class Out>
-Out filled(const Arguments& arguments, const Bf16Arguments& a, const Out& out, const ForGradients& also) {
+template <class Out>
+Out filled(const Bf16Arguments& a, const Out& out, const ForGradients& also) {
   const auto start = [&]<int kDk>(std::integral_constant<int, kDk>) {
     const int bytes = std::max(2 * kChunk * kDk * int(sizeof(__nv_bfloat16)), InverseMemory::kBytes);
-    void (*kernel)(Arguments, Out, ForGradients) = prepare_kernel<kDk, Out>;
-    launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), kThreads, std::size_t(bytes)}, arguments, out,
-           also);
+    LaunchConfig config(dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), kThreads, std::size_t(bytes));
+    config.starts_early = a.heads.walked != nullptr;
+    launch(prepare_kernel<kDk, Out>, config, a, out, also);
   };
-  if (a.Dk <= 64) {
-    start(std::integral_constant<int, 64>());
-  } else {
-    a.Dk <= 128 ? start(std::integral_constant<int, 128>()) : start(std::integral_constant<int, 256>());
-  }
+  a.Dk <= 64    ? start(std::integral_constant<int, 64>())
+  : a.Dk <= 128 ? start(std::integral_constant<int, 128>())
+                : start(std::integral_constant<int, 256>());
   return out;
 }
 

@@ -22,7 +22,6 @@
 #include "05_deltanet_wy/chunk/for_gradients.hpp"
 #include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/gated_delta_rule.hpp"
-#include "common/packed_sequences.hpp"
 
 namespace tutorial::gated_delta_rule {
 
@@ -50,10 +49,7 @@ struct Prepared {
 /// empty tile::tensor_core_unsupported().
 /// @throws CudaError if the memory cannot be allocated or the launch is refused
 Prepared prepare(const Bf16Arguments&, const delta_rule::ForGradients& = {});
-/// The same of packed sequences, with chunks numbered as in common/tile/packed_chunks.cuh.
-Prepared prepare(const PackedSequences<Bf16Arguments>&, const delta_rule::ForGradients&);
-/// Bytes of that workspace, of sequences of one length, and where heads have N chunks.
+/// Bytes of that workspace.
 std::int64_t prepared_memory(const Bf16Arguments&);
-std::int64_t prepared_memory(const Bf16Arguments&, int N);
 
 }  // namespace tutorial::gated_delta_rule

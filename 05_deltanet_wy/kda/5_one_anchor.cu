@@ -47,6 +47,9 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <cstdint>
+
 #include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
 #include "05_deltanet_wy/chunk/zero_starts.cuh"
 #include "05_deltanet_wy/kda/chunk_anchor.cuh"
@@ -57,6 +60,7 @@
 #include "05_deltanet_wy/kda/sub_chunk_anchors.cuh"
 #include "05_deltanet_wy/kda/transition_bound.cuh"
 #include "common/device/bulk_copy.cuh"
+#include "common/device/device.hpp"
 #include "common/device/early_start.cuh"
 #include "common/device/launch.cuh"
 #include "common/device/mbarrier.cuh"
@@ -78,6 +82,7 @@ using namespace tile;
 using namespace delta_rule;  // blocks and their inverse
 
 constexpr unsigned kOfBlock = 1;  // named barrier: all threads
+constexpr int kBlocksAtOnce = 3;  // on a multiprocessor
 
 /// The tensors that bulk copies read and write.
 struct AnchorMaps {
@@ -111,14 +116,15 @@ __device__ __forceinline__ void store_rows(const TensorMap& map, const PanelTile
   }
 }
 
-/// Grid (N, H, B).
+/// Prepares chunk n of head (b, h). All threads of a block call.
+/// @param raw counts the bytes of q, k and g, in a phase of this parity
 template <int kDk, bool kNormalize>
-__global__ void __launch_bounds__(kWarpgroup, 3)
-    one_anchor_kernel(Bf16Arguments a, PreparedUpdates out, const __grid_constant__ AnchorMaps maps) {
-  __shared__ Barrier raw;
+__device__ __forceinline__ void prepare_chunk(const Bf16Arguments& a, const PreparedUpdates& out,
+                                              const AnchorMaps& maps, Barrier& raw, unsigned parity, int b, int h,
+                                              int n) {
   __shared__ int ways[kWarpgroup / 32];  // that the warps' columns allow
   __shared__ float factors[kChunk];      // of keys
-  const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk;
+  const int t = n * kChunk;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
   const int thread = int(threadIdx.x), warp = __shfl_sync(kAllLanes, thread / 32, 0), lane = int(lane_index());
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
@@ -128,17 +134,11 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   const SquarePanel U[2] = {slot.U(), {behind_slot}};  // rounded, and the rounding error
   const TileOrigin origin{.position = t, .head = h, .batch = b};
   const std::int64_t chunk = (std::int64_t(b) * a.H + h) * out.N + n;
-  let_next_kernel_start();
-  if (has_been_walked(out.heads, b * a.H + h)) return;
-  if (thread == 0) {
-    raw.init(1);
-    fence_barrier_init();
-    load_chunk(slot, maps, raw, origin);
-  }
+  if (thread == 0) load_chunk(slot, maps, raw, origin);
   const int position = t + warp * kBlock + lane;
   const float beta = lane < kBlock && position < a.L ? load_global(a.beta.row(b, h, position)) : 0.0f;
   __syncthreads();
-  raw.wait(0);
+  raw.wait(parity);
 
   if (kNormalize) find_factors(slot, warp, factors);
   const Way way = decay_with_anchors<kNormalize>(slot, warp, ways, kOfBlock, factors);
@@ -215,6 +215,39 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   }
 }
 
+/// Grid (N, H, B).
+template <int kDk, bool kNormalize>
+__global__ void __launch_bounds__(kWarpgroup, kBlocksAtOnce)
+    one_anchor_kernel(Bf16Arguments a, PreparedUpdates out, const __grid_constant__ AnchorMaps maps) {
+  __shared__ Barrier raw;
+  let_next_kernel_start();
+  if (threadIdx.x == 0) {
+    raw.init(1);
+    fence_barrier_init();
+  }
+  prepare_chunk<kDk, kNormalize>(a, out, maps, raw, 0, int(blockIdx.z), int(blockIdx.y), int(blockIdx.x));
+}
+
+/// The same for the heads that the kernel before has left, which often are none: as many blocks as run at once share out
+/// their chunks.
+template <int kDk, bool kNormalize>
+__global__ void __launch_bounds__(kWarpgroup, kBlocksAtOnce)
+    chunks_left_kernel(Bf16Arguments a, PreparedUpdates out, const __grid_constant__ AnchorMaps maps) {
+  __shared__ Barrier raw;
+  let_next_kernel_start();
+  if (threadIdx.x == 0) {
+    raw.init(1);
+    fence_barrier_init();
+  }
+  unsigned parity = 0;
+  for_each_chunk_left(out.heads, a.B * a.H, out.N, [&](int head, int n) {
+    prepare_chunk<kDk, kNormalize>(a, out, maps, raw, parity, head / a.H, head % a.H, n);
+    parity ^= 1;
+    __syncthreads();  // copies and threads have read the slot
+    fence_async_proxy();
+  });
+}
+
 }  // namespace
 
 PreparedUpdates prepare_with_one_anchor(const Bf16Arguments& a, int segment, const WalkedHeads& heads) {
@@ -226,15 +259,18 @@ PreparedUpdates prepare_with_one_anchor(const Bf16Arguments& a, int segment, con
   const AnchorMaps maps{tile_map(a.q, keys, kChunk),           tile_map(a.k, keys, kChunk),
                         float_tile_map(a.g, keys, kChunk),     rows_map(out, a, out.Q, a.Dk, kChunk),
                         rows_map(out, a, out.K, a.Dk, kChunk), stored_maps(out, a)};
-  const auto start = [&](auto kernel, std::size_t shared_bytes) {
-    LaunchConfig config(dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kWarpgroup), shared_bytes);
-    config.starts_early = heads.walked != nullptr;
-    launch(kernel, config, a, out, maps);
+  const auto start = [&]<int kDk, bool kNormalize>() {
+    LaunchConfig config(dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kWarpgroup), kSharedBytes<kDk>);
+    if (heads.walked == nullptr) return launch(one_anchor_kernel<kDk, kNormalize>, config, a, out, maps);
+    const std::int64_t chunks = std::int64_t(a.B) * a.H * out.N, most = kBlocksAtOnce * multiprocessor_count();
+    config.grid = dim3(unsigned(std::min(chunks, most)));
+    config.starts_early = true;
+    launch(chunks_left_kernel<kDk, kNormalize>, config, a, out, maps);
   };
   if (a.Dk <= 64) {
-    start(a.normalize_keys ? one_anchor_kernel<64, true> : one_anchor_kernel<64, false>, kSharedBytes<64>);
+    a.normalize_keys ? start.template operator()<64, true>() : start.template operator()<64, false>();
   } else {
-    start(a.normalize_keys ? one_anchor_kernel<128, true> : one_anchor_kernel<128, false>, kSharedBytes<128>);
+    a.normalize_keys ? start.template operator()<128, true>() : start.template operator()<128, false>();
   }
   return out;
 }

@@ -110,12 +110,16 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda", "one_anchor", "05_deltanet_wy/kda/sub_chunk_anchors.cuh", 64, 64, 0, "", "", "^  fence_async_proxy\\(\\);$",
      kStrongGates},
     {"kda", "cluster", "05_deltanet_wy/kda/sub_chunk_anchors.cuh", 64, 64, 0, "", "", nullptr, kStrongGates},
-    {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 0, "", "", "^    wait_at_named", kStrongGates},
+    {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 0, "prepare_chunk", "", "^    wait_at_named",
+     kStrongGates},
     {"kda", "two_products", "05_deltanet_wy/kda/prepare_updates.cu", 64, 64, 200},
     {"kda", "two_products", "05_deltanet_wy/kda/4_two_products.cu", 64, 64, 390, "", "", "output_empty"},
     // Gates of which two anchors can have a chunk, and what is there for them.
-    {"kda --gates bounded", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 200, "", "",
+    {"kda --gates bounded", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 200, "prepare_chunk", "",
      "__syncthreads|fence_async_proxy|^  wait_at_named"},
+    // Six blocks share out eleven chunks. The emulator's copies do not overtake ordinary loads.
+    {"kda --gates open", "middle_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 700, "chunks_left_kernel",
+     "EMULATOR_MULTIPROCESSORS=2", "fence_async_proxy"},
     {"kda --gates bounded", "cluster", "05_deltanet_wy/kda/half_anchors.cuh", 64, 64, 200},
     {"kda --gates bounded", "cluster", "05_deltanet_wy/kda/dispatch/cluster.cuh", 64, 64, 850, "", "",
      "output_empty|is_own|empty\\[kPeerSlot\\]|fence_async_proxy|kOfInverse"},
@@ -126,7 +130,7 @@ constexpr KernelWithBarriers kKernels[] = {
     // Three segments of five chunks: more than there are slots, and the third one's start comes from the second one's.
     {"kda --gates open", "segments", "05_deltanet_wy/kda/dispatch/segments.cu", 64, 64, 800, "",
      "EMULATOR_MULTIPROCESSORS=3", "output_empty"},
-    {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 200, "", "",
+    {"kda", "one_anchor", "05_deltanet_wy/kda/5_one_anchor.cu", 64, 64, 200, "prepare_chunk", "",
      "^    __syncthreads|wait_at_named_barrier"},
     // The other block would have to be two chunks ahead; with the gates that are drawn no chunk takes the long way; the
     // wait of SlotRing is that of its caller.
@@ -134,6 +138,9 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda", "cluster", "05_deltanet_wy/kda/dispatch/cluster.cuh", 64, 64, 850, "", "",
      "kScoresRead|output_empty|is_own|empty\\[kPeerSlot\\]"},
     {"kda", "cluster", "05_deltanet_wy/kda/chunk_anchor.cuh", 64, 64, 850, "", "", "tile::kWarpgroup\\);$"},
+    // A sequence of several segments that need their past.
+    {"kda --lengths --gates open", "dispatch", "05_deltanet_wy/kda/clear_rows.cuh", 64, 64, 3000, "", "",
+     "fence_async_proxy"},
     {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/dispatch/tensor_core.cu", 64, 16, 130},
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.cu", 64, 64, 130,
      "prepare_chunks_kernel", "", "^    __syncthreads|wait_at_named_barrier"},

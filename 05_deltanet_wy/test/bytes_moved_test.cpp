@@ -27,7 +27,7 @@ TEST(MovedTest, IsWhatIsCounted) {
                                        {130, 48, 144, 50}}) {
       SCOPED_TRACE(definition->label() + " L " + std::to_string(L) + ", Dk " + std::to_string(Dk) + ", Dv " +
                    std::to_string(Dv));
-      const Problem problem = drawn(2, 2, L, Dk, Dv, C, *definition);
+      const Problem problem = drawn(L == 77 ? 2 : 1, 2, L, Dk, Dv, C, *definition);
       int stated = 0;
       for (const Stage& stage : definition->stages()) {
         if (!stage.bytes_moved || !why_not(*definition, stage, problem).empty()) continue;

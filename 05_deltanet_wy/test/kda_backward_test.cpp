@@ -97,6 +97,9 @@ TEST(KdaBackwardTest, Shapes) {
     EXPECT_EQ(expect_supporting_stages_match(normalized_kda_backward(),
                                              with_final_state(1, 1, L, 40, 17, 64, normalized_kda_backward())),
               3);
+    EXPECT_EQ(expect_supporting_stages_match(normalized_kda_backward(),
+                                             with_final_state(1, 1, L, 80, 32, 64, normalized_kda_backward())),
+              6);
   }
   expect_supporting_stages_match(kda_backward(), with_final_state(2, 3, 67, 24, 20),
                                  {.heads_inside = true, .row_padding = 3});
@@ -160,10 +163,19 @@ TEST(KdaBackwardTest, HardNumbers) {
 }
 
 // In `warpgroups` a chunk has an anchor, or its gradients go from sub-chunk to sub-chunk; states pass between both.
+// Keys that are to be normalised are three times as long as the others.
 TEST(KdaBackwardTest, ChunksWithAnAnchorAndWithout) {
-  for (const auto& [Dk, Dv] : {std::pair(16, 32), {128, 64}, {80, 128}}) {
-    SCOPED_TRACE("Dk " + std::to_string(Dk));
-    Problem problem = with_final_state(1, 2, 330, Dk, Dv, 64, kda_backward());
+  for (const auto& [Dk, Dv, definition] : {std::tuple(16, 32, &kda_backward()),
+                                           {128, 64, &kda_backward()},
+                                           {80, 128, &kda_backward()},
+                                           {128, 64, &normalized_kda_backward()},
+                                           {48, 80, &normalized_kda_backward()}}) {
+    SCOPED_TRACE(definition->name() + ", Dk " + std::to_string(Dk));
+    Problem problem = with_final_state(1, 2, 330, Dk, Dv, 64, *definition);
+    if (definition == &normalized_kda_backward()) {
+      for (float& x : problem.inputs.at("k").elements<float>()) x *= 3;
+      round_to_bf16(problem.inputs.at("k"));
+    }
     const auto g = problem.inputs.at("g").elements<float>();
     for (std::size_t i = 0; i < g.size(); ++i) {
       const std::size_t chunk = i / std::size_t(Dk) % 330 / 64, channel = i % std::size_t(Dk);
@@ -174,10 +186,10 @@ TEST(KdaBackwardTest, ChunksWithAnAnchorAndWithout) {
     }
     const auto beta = problem.inputs.at("beta").elements<float>();
     for (std::size_t i = 0; i < beta.size(); i += 5) beta[i] = i % 2 ? 2 : 0;
-    const Outputs rounded = evaluate_reference(kda_backward(), problem, Dtype::bf16);
+    const Outputs rounded = evaluate_reference(*definition, problem, Dtype::bf16);
     for (const char* name : {"warpgroups", "segments"}) {
-      const Stage& stage = find_stage(kda_backward(), name);
-      expect_close(evaluate(kda_backward(), stage, problem), rounded, tolerance_of(stage, problem.sizes));
+      const Stage& stage = find_stage(*definition, name);
+      expect_close(evaluate(*definition, stage, problem), rounded, tolerance_of(stage, problem.sizes));
     }
   }
 }

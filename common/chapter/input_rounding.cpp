@@ -39,7 +39,29 @@ Problem rounded(const Operator& definition, const Problem& problem, Dtype dtype)
   return result;
 }
 
+/// Whether no step of the problem stretches the state or turns the sign of a part of it.
+bool only_takes(const Problem& problem) {
+  const auto k = problem.inputs.find("k"), beta = problem.inputs.find("beta");
+  if (k == problem.inputs.end() || beta == problem.inputs.end()) return true;
+  double length = 0, most = 0;  // the largest |k|^2, and the largest beta
+  const auto elements = k->second.elements<float>();
+  const auto width = std::size_t(k->second.shape().back());
+  for (std::size_t row = 0; row < elements.size(); row += width) {
+    double squares = 0;
+    for (std::size_t d = row; d < row + width; ++d) squares += double(elements[d]) * double(elements[d]);
+    length = std::max(length, squares);
+  }
+  if (problem.parameters.contains("key_eps")) length = 1;  // keys are normalised
+  for (const float x : beta->second.elements<float>()) most = std::max(most, double(x));
+  return most * length <= 1 + 0x1p-6;
+}
+
 }  // namespace
+
+double most_amplified(const Stage& stage, const Problem& problem, const std::string& output) {
+  const bool is_limited = stage.most_where_alike > 0 && !std::ranges::count(stage.without_most, output);
+  return is_limited && only_takes(problem) ? stage.most_where_alike : std::numeric_limits<double>::infinity();
+}
 
 Outputs amplification(const Operator& definition, const Problem& problem, Dtype dtype) {
   constexpr std::uint64_t kDraws = 3;

@@ -3,6 +3,7 @@
 /// How much of an output hangs on the last digits of the inputs.
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "common/chapter/operator.hpp"
@@ -30,9 +31,17 @@ inline std::string amplification_of(const std::string& output, Dtype dtype) {
 /// that are alike. A stage rounds what it computes, beside its inputs, so its tolerance grows by as much.
 Outputs amplification(const Operator& definition, const Problem& problem, Dtype dtype);
 
+/// How many times its tolerance a stage may be off at most: what it says of keys that are alike, Stage::most_where_alike.
+/// That counts only steps that take something from the old state, and add nothing to its size: where beta |k|^2 is at most
+/// 1, but for the rounding of k. Otherwise there is no such limit.
+double most_amplified(const Stage& stage, const Problem& problem, const std::string& output);
+
 /// The tolerance of a stage for an output of this problem, given what it is where nothing is amplified.
-inline double amplified(double tolerance, const std::string& output, Dtype dtype, const Outputs& amplification) {
-  return tolerance * std::max(1.0, amplification.at(amplification_of(output, dtype)).value(0));
+/// @param most how many times that at most
+inline double amplified(double tolerance, const std::string& output, Dtype dtype, const Outputs& amplification,
+                        double most = std::numeric_limits<double>::infinity()) {
+  const double times = amplification.at(amplification_of(output, dtype)).value(0);
+  return tolerance * std::max(1.0, std::min(times, most));
 }
 
 }  // namespace tutorial

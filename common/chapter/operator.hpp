@@ -125,7 +125,11 @@ struct Stage {
   StageFunction<std::int64_t> bytes_moved = {};
   std::function<Work(const Sizes&)> work = {};         ///< its operations, where they differ from the operator's
   std::function<double(const Sizes&)> tolerance = {};  ///< where it differs from the default of dtype and L; say why
-  std::vector<std::string> without = {};               ///< outputs that it does not compute: not compared, not written
+  /// How many times its tolerance a stage may be off at most where keys are alike (input_rounding.hpp). 0: as many times
+  /// as rounding the inputs once more asks for. Say why.
+  double most_where_alike = 0;
+  std::vector<std::string> without_most = {};  ///< outputs for which that is no limit; say why
+  std::vector<std::string> without = {};       ///< outputs that it does not compute: not compared, not written
   /// For a stage over several devices: `share_out` brings the inputs to where `run` takes them, and `collect` brings
   /// the outputs back, before and after each run. Neither is part of its time.
   StageFunction<void> share_out = {};

@@ -174,7 +174,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
   app.add_option("--seed", seed, "of the random inputs; a fresh one is drawn and printed otherwise")->type_name("N");
   app.add_option("--gates", gates, "draw gates that forget more or less: usual, weak, bounded or open")
       ->type_name("NAME");
-  app.add_option("--repeat", repeat, "timed runs of each stage")->type_name("N");
+  app.add_option("--repeat", repeat, "timed runs of each stage; 0 checks it and takes no times")->type_name("N");
   app.add_option("--warmup", warmup, "runs before those")->type_name("N");
   app.add_flag("--cpu-only", options.cpu_only, "skip the stages that need a GPU");
   app.add_option("--as", as, "hide what the GPU has and a card of this compute capability lacks: 8.9, 12.0, ...")
@@ -229,7 +229,7 @@ std::optional<Options> parse_options(const Chapter& chapter, int argc, const cha
     constexpr double kMost = std::numeric_limits<float>::max();
     options.scale = parse_number<double>("--scale", scale, -kMost, kMost);
   }
-  if (app.count("--repeat") > 0) options.repeat = parse_number("--repeat", repeat, 1, kMaxInt);
+  if (app.count("--repeat") > 0) options.repeat = parse_number("--repeat", repeat, 0, kMaxInt);
   if (app.count("--warmup") > 0) options.warmup = parse_number("--warmup", warmup, 0, kMaxInt);
   options.seed = app.count("--seed") == 0
                      ? fresh_seed()

@@ -172,7 +172,7 @@ std::vector<Cell> Report::cells_of(const OperatorResult& result, const StageResu
                           {stage.checked_against.empty() ? "-" : stage.checked_against, Paint::dim}};
   cells.push_back(stage.error ? Cell{format_error(*stage.error), stage.passed() ? Paint::none : Paint::red} : none);
   if (!stage.times) {
-    cells.push_back({"failed", Paint::red});
+    cells.push_back(stage.passed() ? none : Cell{"failed", Paint::red});
     cells.resize(column_count_, none);
     return cells;
   }

@@ -206,6 +206,10 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   check_run();
   if (!result.passed()) return;
   if (stage.note) result.note = stage.note(call);
+  if (settings_.repeat == 0) {
+    if (!settings_.trace.empty()) run_traced(stage, call);
+    return;
+  }
 
   const Timed timed{
       .call = run, .prepare = prepare, .progress = [&](int number, int runs) { progress_.at(number, runs); }};
@@ -256,7 +260,7 @@ void OperatorRun::check_outputs(const Stage& stage, const StageTensors& tensors,
     keep_worst(result.reference_error, with_reference.error);
     double tolerance = usual;
     if (std::isfinite(with_reference.error) && !with_reference.within(usual)) {
-      tolerance = amplified(usual, name, dtype, amplifications());
+      tolerance = amplified(usual, name, dtype, amplifications(), most_amplified(stage, problem_, name));
       result.tolerance = std::max(result.tolerance, tolerance);
     }
     if (!with_reference.within(tolerance) && result.failure.empty()) {

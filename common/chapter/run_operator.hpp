@@ -26,7 +26,7 @@ struct RunSettings {
   Machine machine;
   Roofline cpu_roofline;
   Roofline gpu_roofline;      ///< of a real GPU
-  std::optional<int> repeat;  ///< exactly as many timed runs
+  std::optional<int> repeat;  ///< exactly as many timed runs; with 0 a stage runs once, to be checked
   std::optional<int> warmup;
   bool keep_outputs = false;
   std::filesystem::path trace;  ///< of the stage's kernels; empty: none

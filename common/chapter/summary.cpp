@@ -14,7 +14,7 @@ std::optional<double> milliseconds(const StageResult& stage) {
   return stage.graph_ms ? *stage.graph_ms : stage.times->median;
 }
 
-/// "recurrent_eigen: 38x quadratic", or nothing where fewer than two stages were timed.
+/// "recurrent_eigen 38x quadratic", or nothing where fewer than two stages were timed.
 std::string fastest_against_first(const OperatorResult& result) {
   const StageResult *first = nullptr, *fastest = nullptr;
   for (const StageResult& stage : result.stages) {
@@ -23,8 +23,8 @@ std::string fastest_against_first(const OperatorResult& result) {
     if (fastest == nullptr || *milliseconds(stage) < *milliseconds(*fastest)) fastest = &stage;
   }
   if (first == fastest) return "";
-  return fmt::format("{}: {:.3g} times as fast as {}", fastest->stage->name,
-                     *milliseconds(*first) / *milliseconds(*fastest), first->stage->name);
+  return fmt::format("{} {:.3g}x {}", fastest->stage->name, *milliseconds(*first) / *milliseconds(*fastest),
+                     first->stage->name);
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ cudaError_t validate(dim3 grid, dim3 block, dim3 cluster, std::size_t shared_byt
   return cudaSuccess;
 }
 
-std::atomic<bool> kernels_run = true;
+std::atomic<bool> do_kernels_run = true;
 
 /// Runs all blocks. Returns the report of the first that failed, else an empty text.
 std::string run_blocks(Launch& launch, unsigned worker_count) {
@@ -102,7 +102,11 @@ cudaError_t run(Launch launch) {
 }  // namespace
 
 void set_kernels_run(bool run) {
-  kernels_run = run;
+  do_kernels_run = run;
+}
+
+bool kernels_run() {
+  return do_kernels_run;
 }
 
 cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream, std::source_location where,
@@ -118,7 +122,7 @@ cudaError_t launch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t
       report(text + "  kernel launched at " + describe(where) + "\n");
       return refuse(stream, cudaErrorLaunchFailure);
     }
-    if (!kernels_run) return cudaSuccess;
+    if (!kernels_run()) return cudaSuccess;
     static std::atomic<std::uint32_t> launches = 0;
     return submit(
         stream,

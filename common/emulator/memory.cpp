@@ -12,6 +12,7 @@
 #include <string>
 
 #include "devices.hpp"
+#include "emulator/kernels_run.hpp"
 #include "emulator/runtime_memory.hpp"
 #include "environment.hpp"
 #include "error.hpp"
@@ -55,7 +56,7 @@ cudaError_t allocate(void** pointer, std::size_t bytes) {
   // Not a byte more than asked for: AddressSanitizer watches what follows.
   void* memory = ::operator new(bytes, kAlignment, std::nothrow);
   if (!memory) return cudaErrorMemoryAllocation;
-  std::memset(memory, kPoison, bytes);
+  if (kernels_run()) std::memset(memory, kPoison, bytes);
   const std::lock_guard lock(allocations_mutex);
   const int device = current_device();
   allocations[static_cast<const std::byte*>(memory)] = {bytes, device};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
+#include <type_traits>
 
 #include "block.hpp"
 #include "emulator/barrier.hpp"
@@ -11,6 +13,25 @@
 #include "place.hpp"
 
 namespace emulator {
+namespace {
+
+/// Each lane gets what all lanes brought. @param size a constant where it can be, or each copy is a call
+template <class Size>
+void hand_out(std::span<KernelThread> warp, unsigned lanes, Size size) {
+  auto* all = static_cast<std::byte*>(warp[static_cast<unsigned>(std::countr_zero(lanes))].all);
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if (lanes >> lane & 1) {
+      std::memmove(all + lane * size, warp[lane].mine, size);
+    } else {
+      std::memset(all + lane * size, kPoison, size);
+    }
+  }
+  for (unsigned left = lanes & (lanes - 1); left != 0; left &= left - 1) {
+    std::memcpy(warp[static_cast<unsigned>(std::countr_zero(left))].all, all, 32 * size);
+  }
+}
+
+}  // namespace
 
 Warps::Warps(Block& block) : block_(block), warps_(block.warp_count()) {
   for (unsigned i = 0; i < block.threads().size(); ++i) warps_[i / 32].existing |= 1u << i % 32;
@@ -59,20 +80,12 @@ bool Warps::agree(const KernelThread& one, unsigned first, unsigned lanes) const
 
 void Warps::deliver(unsigned first, unsigned lanes) {
   const sanitizer::Unwatched unwatched;
-  const std::span<KernelThread> threads = block_.threads();
-  const auto first_lane = static_cast<unsigned>(std::countr_zero(lanes));
-  const KernelThread& collector = threads[first + first_lane];
-  auto* all = static_cast<std::byte*>(collector.all);
-  const std::size_t size = collector.size;
-  for (unsigned lane = 0; lane < 32; ++lane) {
-    if (lanes >> lane & 1) {
-      std::memmove(all + lane * size, threads[first + lane].mine, size);
-    } else {
-      std::memset(all + lane * size, kPoison, size);
-    }
-  }
-  for (unsigned left = lanes & (lanes - 1); left != 0; left &= left - 1) {
-    std::memcpy(threads[first + static_cast<unsigned>(std::countr_zero(left))].all, all, 32 * size);
+  const std::span<KernelThread> threads = block_.threads().subspan(first);
+  const std::size_t size = threads[static_cast<unsigned>(std::countr_zero(lanes))].size;
+  if (size == 4) {  // nearly always: a shuffle
+    hand_out(threads, lanes, std::integral_constant<std::size_t, 4>());
+  } else {
+    hand_out(threads, lanes, size);
   }
 }
 

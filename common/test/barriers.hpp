@@ -94,7 +94,7 @@ inline StageRun run_stage(const KernelWithBarriers& kernel, const std::string& s
   if (skip != 0) command += " EMULATOR_SKIP_BARRIER=" + std::string(kernel.file) + ":" + std::to_string(skip) + fault;
   if (*kernel.environment) command += std::string(" ") + kernel.environment;
   command += " timeout " + patience + " '" CHAPTER_EXECUTABLE "' --operator " + kernel.definition + " --stage " +
-             kernel.stage + " --repeat 1 --warmup 0";
+             kernel.stage + " --repeat 0";
   if (kernel.input) {
     command += " --input '" CHAPTER_FOLDER "/../" + std::string(kernel.input) + "'";
   } else {

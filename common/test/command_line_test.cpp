@@ -73,6 +73,14 @@ TEST(CommandLine, AllChecksPass) {
   EXPECT_NE(result.out.find("\n  2 blocks\n"), std::string::npos);  // the note
 }
 
+TEST(CommandLine, WithoutTimedRunsStagesAreChecked) {
+  const ProcessResult result = run({"--operator=running_sum", "--stage=plain", "-L5", "--seed=1", "--repeat=0"});
+  EXPECT_EQ(result.status, 0) << result.out;
+  EXPECT_TRUE(std::regex_search(result.out, std::regex("\nplain +cpu +fp32 +reference +[^ ]+( +-)+\n"))) << result.out;
+  EXPECT_EQ(lines_of(result.out).back(), "1 stage checked, all passed");
+  EXPECT_EQ(run({"--operator=scaling", "--stage=wrong", "--seed=1", "--repeat=0"}).status, 1);
+}
+
 TEST(CommandLine, PipedOutputIsPlainAndNarrow) {
   for (const auto& more : std::vector<std::vector<std::string>>{{}, {"--no-decay"}, {"--weigh"}}) {
     std::vector<std::string> arguments{"--seed=1", "--repeat=1"};
@@ -245,7 +253,7 @@ TEST(CommandLine, BadNumbers) {
   EXPECT_EQ(usage_error({"--scale", "x"}), "--scale: 'x' is not a number");
   EXPECT_TRUE(usage_error({"--scale", "nan"}).starts_with("--scale: nan is not between"));
   EXPECT_TRUE(usage_error({"--scale", "inf"}).starts_with("--scale: inf is not between"));
-  EXPECT_EQ(usage_error({"--repeat", "0"}), "--repeat: 0 is not between 1 and 2147483647");
+  EXPECT_EQ(usage_error({"--repeat", "-1"}), "--repeat: -1 is not between 0 and 2147483647");
   EXPECT_EQ(usage_error({"--warmup", "-1"}), "--warmup: -1 is not between 0 and 2147483647");
   EXPECT_EQ(usage_error({"--seed", "-1"}), "--seed: '-1' is not a whole number");
 }
@@ -759,6 +767,20 @@ TEST(CommandLine, JsonOfFailedStages) {
   EXPECT_EQ(stages[7]["passed"], true);
   EXPECT_EQ(stages[7]["checked_against"], "right");  // the last that passed
   EXPECT_EQ(folder.file_count(), 1);
+}
+
+TEST(CommandLine, ARunIsSummedUpInALine) {
+  const TemporaryFolder folder;
+  const std::string path = (folder / "summary").string();
+  Environment environment = kPlain;
+  environment["TUTORIAL_SUMMARY"] = path;
+  run_process(command(passing()), environment);
+  run_process(command({"--operator=scaling", "--stage=right,wrong", "--seed=3", "--repeat=1"}), environment);
+  const std::vector<std::string> lines = lines_of(read_bytes(path));
+  ASSERT_EQ(lines.size(), 2u);
+  const std::regex passed("00_toy\t4\t0\t0\t(plain [0-9.e+]+x exact)?");  // the stages that the emulator does not run
+  EXPECT_TRUE(std::regex_match(lines[0], passed)) << lines[0];
+  EXPECT_EQ(lines[1], "00_toy\t1\t1\t0\t");
 }
 
 TEST(CommandLine, JsonOfForms) {

@@ -138,7 +138,12 @@ TEST(Evaluate, StagesMayShareOutAndCollect) {
 
   EXPECT_EQ(run_quietly(definition, problem, "shared", 2).failure, "");
   // Once to check, twice for the time. Its parts have no times.
-  EXPECT_EQ(calls, "share run collect share run share run collect ");
+  EXPECT_EQ(std::exchange(calls, ""), "share run collect share run share run collect ");
+
+  const StageResult checked = run_quietly(definition, problem, "shared", 0);
+  EXPECT_TRUE(checked.passed()) << checked.failure;
+  EXPECT_FALSE(checked.times);
+  EXPECT_EQ(calls, "share run collect ");
 }
 
 // Which kernel a stage chooses, and so its memory, may depend on how its tensors lie.
@@ -259,6 +264,14 @@ TEST(Evaluate, ToleranceGrowsWithWhatRoundingTheInputsDoes) {
   const auto tolerance = [](const Sizes&) { return 1e-2; };
   definition.stage({.name = "near", .run = with_state_scaled<120>, .tolerance = tolerance});
   definition.stage({.name = "far", .run = with_state_scaled<300>, .tolerance = tolerance});
+  definition.stage({.name = "limited", .run = with_state_scaled<120>, .tolerance = tolerance, .most_where_alike = 5});
+  definition.stage({.name = "state_without_limit",
+                    .run = with_state_scaled<120>,
+                    .tolerance = tolerance,
+                    .most_where_alike = 5,
+                    .without_most = {"final_state"}});
+  EXPECT_NE(run_quietly(definition, problem, "limited", 1).failure, "");
+  EXPECT_EQ(run_quietly(definition, problem, "state_without_limit", 1).failure, "");
   const StageResult near = run_quietly(definition, problem, "near", 1);
   EXPECT_EQ(near.failure, "");
   EXPECT_GT(near.tolerance, 0.4);

@@ -6,8 +6,9 @@
 
 #include <cstdint>
 
-#include "common/device/memory.cuh"
+#include "common/ceil_div.hpp"
 #include "common/tile/chunk_threads.cuh"
+#include "common/tile/packed_plan.hpp"
 
 namespace tutorial::tile {
 
@@ -30,5 +31,10 @@ struct HeadOfChunks {
         first((std::int64_t(b) * H + h) * all + begin / kChunk + n),
         head((std::int64_t(b) * H + h) * sequences + n) {}
 };
+
+/// A plan in which each of packed sequences is one segment: for the list of them, the longest first.
+inline PackedPlan whole_sequences(int L, int sequences) {
+  return {kChunk, ceil_div(L, kChunk) * kChunk, 0, sequences};
+}
 
 }  // namespace tutorial::tile

@@ -30,10 +30,6 @@ PackedPlan packed_plan(const Extents& e, int sequences, int columns, int shortes
   return {columns, length, (e.L - 1) / length, sequences};
 }
 
-PackedPlan whole_sequences(int L, int sequences) {
-  return {kChunkLength, ceil_div(L, kChunkLength) * kChunkLength, 0, sequences};
-}
-
 std::int64_t packed_plan_memory(const Extents& e, const PackedPlan& plan) {
   return std::int64_t(sizeof(float)) * plan.states * e.H * e.Dk * e.Dv + std::int64_t(sizeof(int4)) * plan.entries();
 }

@@ -30,8 +30,6 @@ struct PackedPlan {
 PackedPlan packed_plan(const Extents&, int sequences);
 /// The same with tiles of this width and segments of at least this length.
 PackedPlan packed_plan(const Extents&, int sequences, int columns, int shortest);
-/// A plan in which each sequence is one segment.
-PackedPlan whole_sequences(int L, int sequences);
 /// Bytes of the list and of the states.
 std::int64_t packed_plan_memory(const Extents&, const PackedPlan&);
 /// Why a grid does not hold the plan's blocks; empty if it does.

@@ -46,6 +46,18 @@ __device__ __forceinline__ void store_rows_of_sequence(__nv_bfloat16* o, std::in
   }
 }
 
+/// Waits for tiles of a chunk, makes the rows zeros that belong to the next sequence, and then says that the tiles are
+/// there. Called by a warp.
+/// @param arrived for the bytes of the last chunk of the sequence @param full for those who wait for the tiles
+template <class... Tiles>
+__device__ __forceinline__ void clear_and_pass_on(Barrier& arrived, Barrier& full, int rows, const Tiles&... tiles) {
+  arrived.wait(0);
+  (clear_rows(tiles, rows), ...);
+  fence_async_proxy();
+  __syncwarp();
+  if (lane_index() == 0) full.arrive();
+}
+
 /// Loads a chunk of which `rows` rows belong to the sequence. In K and V the others become zeros: what they would add to
 /// the state is another sequence's. (Their outputs are not stored, and the mask hides their keys.) Called by a warp.
 /// @param arrived for the bytes of the last chunk of the sequence, as only the other rows are ready then
@@ -57,13 +69,7 @@ __device__ __forceinline__ void load_rows_of_sequence(const Tiles& tiles, const 
     barrier.arrive_expect(Tiles::kBytes);
     load_chunk(tiles, maps, barrier, 0, h, t, first_column);
   }
-  if (rows >= kChunk) return;
-  arrived.wait(0);
-  clear_rows(tiles.K, rows);
-  clear_rows(tiles.V, rows);
-  fence_async_proxy();
-  __syncwarp();
-  if (lane_index() == 0) full.arrive();
+  if (rows < kChunk) clear_and_pass_on(arrived, full, rows, tiles.K, tiles.V);
 }
 
 }  // namespace tutorial::tile

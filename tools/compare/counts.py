@@ -33,7 +33,7 @@ def of_job(job: Job, problem: dict) -> tuple[list[dict], list[str]]:
     """The counts of a chapter's kernels at one length, and what went wrong."""
     arguments = size_arguments([part.operator for part in job.parts], {**problem, "L": job.L})
     names = dict.fromkeys(stage.name for part in job.parts for stage in part.stages)
-    arguments += ["--seed", str(problem["seed"]), "--repeat", "1", "--warmup", "0", "--stage", ",".join(names)]
+    arguments += ["--seed", str(problem["seed"]), "--repeat", "0", "--stage", ",".join(names)]
     outcome = run(job.program.path, arguments, TIMEOUT_S)
     if outcome.results is None:
         return [], [f"{job.label}: {outcome.reason}"]

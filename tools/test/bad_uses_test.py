@@ -36,6 +36,9 @@ PACKED = [
     ("03_gla/gla", "gla", {"q": Q, "k": Q, "v": V, "g": Q}),
     ("04_fused_chunk/fused_chunk", "gla", {"q": Q, "k": Q, "v": V, "g": Q}),
     ("04_fused_chunk/fused_chunk", "simple_gla", {"q": Q, "k": Q, "v": V, "g": ("B", "H", "L")}),
+    ("05_deltanet_wy/deltanet_wy", "delta_rule", {"q": Q, "k": Q, "v": V, "beta": ("B", "H", "L")}),
+    ("05_deltanet_wy/deltanet_wy", "gated_delta_rule", {"q": Q, "k": Q, "v": V, "beta": ("B", "H", "L"), "g": ("B", "H", "L")}),
+    ("05_deltanet_wy/deltanet_wy", "kda", {"q": Q, "k": Q, "v": V, "beta": ("B", "H", "L"), "g": Q}),
 ]
 
 # The same with --backward, which takes the gradient of o and that of each sequence's final state.
@@ -238,7 +241,7 @@ class BadUses(unittest.TestCase):
                                 ("1.5", "not a whole number"), (" ", "not a whole number")):  # fmt: skip
                 with_options(f"{option}={text}" if option.startswith("--") else f"{option}{text}", words=words)
         with_options("-L", "2147483647", "-H", "1000", words="memory")
-        with_options("--repeat", "0", words="is not between")
+        with_options("--repeat", "-1", words="is not between")
         with_options("--warmup", "-1", words="is not between")
         with_options("--seed", "-1", words="not a whole number")
         with_options("--scale", "nan", words="--scale")

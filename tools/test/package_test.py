@@ -76,8 +76,10 @@ OPERATORS = {
     ),
     **{
         name: (
-            [f"05_deltanet_wy/{name}.hpp", f"05_deltanet_wy/{name}_backward.hpp", "05_deltanet_wy/packed_backward.hpp"],
+            [f"05_deltanet_wy/{name}.hpp", f"05_deltanet_wy/{name}_backward.hpp", f"05_deltanet_wy/packed_{name}.hpp",
+             "05_deltanet_wy/packed_backward.hpp"],
             [(f"{name}::Bf16Arguments", f"{name}::dispatch"), (f"{name}::Bf16BackwardArguments", f"{name}::dispatch_backward"),
+             (f"{name}::PackedBf16Arguments", f"{name}::dispatch_packed"),
              (f"{name}::PackedBf16BackwardArguments", f"{name}::dispatch_packed_backward")],
         )
         for name in ("delta_rule", "gated_delta_rule", "kda")

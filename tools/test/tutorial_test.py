@@ -35,7 +35,8 @@ echo "ninja $$ begins" >>"$LOG"
 sleep "${BUILD_SECONDS:-0}"
 for chapter in 01_a/a 02_b/b; do
   mkdir -p "$2/${chapter%/*}"
-  printf '#!/bin/bash\\necho "%s $*"\\n' "$chapter" >"$2/$chapter"
+  printf '#!/bin/bash\\necho "%s $*"\\nif [[ -n ${TUTORIAL_SUMMARY:-} ]]; then echo "%s\\t3\\t0\\t1\\tb 2x a" >>"$TUTORIAL_SUMMARY"; fi\\n' \
+    "$chapter" "${chapter%/*}" >"$2/$chapter"
   chmod +x "$2/$chapter"
 done
 echo "ninja $$ ends" >>"$LOG"
@@ -97,6 +98,14 @@ class Running(Project):
             for chapters in (["1", "2"], []):
                 self.assertIn("name one chapter", self.refused("run", *chapters, "--", *options))
         self.assertEqual(self.logged(), [], "it is found before anything is built")
+
+    def test_several_chapters_end_with_a_table(self):
+        status, out, _ = self.run_script("run", "--backend", "emulator", "--no-install")
+        self.assertEqual(status, 0)
+        table = [line.split() for line in out.splitlines()[-3:]]
+        self.assertEqual(table[0], "page checked failed skipped fastest against first stage".split())
+        self.assertEqual(table[1:], [f"{chapter}/README.md 3 0 1 b 2x a".split() for chapter in ("01_a", "02_b")])
+        self.assertEqual(list((self.root / "build" / "emulator").glob("summary*")), [], "what it was made of is gone")
 
     def test_standard_output_that_cannot_be_written(self):
         for closed in (">/dev/full", ">&-"):

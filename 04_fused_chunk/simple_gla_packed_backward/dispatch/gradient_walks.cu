@@ -122,16 +122,14 @@ __global__ void __launch_bounds__(32 * kGateWarps)
   if (segment.y == segment.z) return;
   const int first = load_global(cu_seqlens + segment.x), length = load_global(cu_seqlens + segment.x + 1) - first;
   const Bf16BackwardArguments a = sequence_of(all, segment.x, first, length);
-  products.read += first, products.written += first;
-  GateGradientStart start{};
-  if (entry < plan.states) {
-    const std::int64_t state = (std::int64_t(entry) * a.H + h) * a.Dk * a.Dv;
-    start.S = x.S + state, start.dS = x.dS + state;
-  } else if (a.dfinal_state.data) {
-    start.count = products.tiles * kWarps;
-    start.end_parts = x.end_products + (std::int64_t(segment.x) * a.H + h) * start.count;
-  }
-  compute_gate_gradient(a, products, 0, h, segment.y - first, segment.z - first, start);
+  const std::int64_t before =
+      first + std::int64_t(h) * (all.L - a.L);  // as head h of L positions is said to begin at h L
+  products.read += before, products.written += before;
+  const std::int64_t state = (std::int64_t(entry) * a.H + h) * a.Dk * a.Dv;
+  const float* end_parts = x.end_products + (std::int64_t(segment.x) * a.H + h) * products.tiles * kWarps;
+  compute_gate_gradient(a, products, 0, h, segment.y - first, segment.z - first,
+                        entry < plan.states ? x.S + state : nullptr, x.dS + state,
+                        a.dfinal_state.data ? end_parts : nullptr);
 }
 
 }  // namespace

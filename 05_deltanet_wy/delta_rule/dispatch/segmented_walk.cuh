@@ -17,7 +17,7 @@
 ///     kernel 2, carry    start of s + 1 = Gamma_s S + E_s S + H_s,  S = start of s     one segment after the other
 ///     kernel 3, walk     all segments: the equation of `fused`, each from its start
 ///
-/// With a single segment only kernel 3 runs.
+/// With a single segment only kernel 3 runs. It also walks packed sequences, the longest first, with a block for each of them.
 ///
 /// Kernel 1: a block has 128 columns of V or all columns of K, 16 per warp. Columns of K need no tile of their own: they
 /// are in the tile of K that the block has anyway. The sums of the residual begin with +K, since the values are -K.
@@ -52,6 +52,7 @@
 #include <cstdint>
 
 #include "05_deltanet_wy/chunk/fragments.cuh"
+#include "05_deltanet_wy/chunk/packed_heads.cuh"
 #include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "05_deltanet_wy/delta_rule.hpp"
@@ -287,16 +288,23 @@ struct WalkMemory {
   __nv_bfloat16 Q[kChunk * kDk];
 };
 
-/// Kernel 3. Grid (tiles of 64 columns of Dv of all segments, H, B).
-template <class Shape, class Gates>
+/// Kernel 3. Grid (tiles of 64 columns of Dv of all segments, H, B), or that of packed `heads`, which have one segment.
+template <class Shape, class Gates, class Heads>
 __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
-    walk_kernel(Bf16Arguments a, Prepared prepared, LaunchPlan plan) {
+    walk_kernel(Bf16Arguments a, Prepared prepared, LaunchPlan plan, Heads heads) {
   constexpr int kDk = Shape::kDk;
-  const BlockPart<Shape> part(extents_of(a), plan.length, int(blockIdx.x));
+  if (!heads.begin(a, Shape::kDv)) return;
+  BlockPart<Shape> part(extents_of(a), plan.length, int(blockIdx.x));
+  if constexpr (Heads::kArePacked) {
+    part.b = Heads::batch(a.B);
+    prepared.T += std::int64_t(heads.first_chunk()) * 2 * kBlockUnits;
+    prepared.P += std::int64_t(heads.first_chunk()) * kBlockUnits;
+    prepared.factors += std::int64_t(heads.first_chunk()) * Gates::kFloats;
+  }
   auto& memory = *dynamic_shared<WalkMemory<kDk, Gates>>();
   const auto load = [&](int t) {
     auto& to = memory.chunks[t / kChunk % 2];
-    const int thread = hide_from_compiler(int(threadIdx.x)), b = hide_from_compiler(int(blockIdx.z));
+    const int thread = hide_from_compiler(int(threadIdx.x)), b = hide_from_compiler(Heads::batch(a.B));
     const std::int64_t chunk = (std::int64_t(b) * a.H + part.h) * prepared.N + t / kChunk;
     load_units_async<2 * kBlockUnits>(thread, to.T, prepared.T + chunk * 2 * kBlockUnits);
     load_tile_async(SwizzledTile<kDk>{to.K}, a.k.row(b, part.h, t), a.k.stride_l, a.L - t, a.Dk);
@@ -307,8 +315,8 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
   };
   // Q comes last, and in one group with the rest of its chunk.
   const auto load_queries = [&](int t) {
-    load_tile_async(SwizzledTile<kDk>{memory.Q}, a.q.row(hide_from_compiler(int(blockIdx.z)), part.h, t), a.q.stride_l,
-                    a.L - t, a.Dk);
+    load_tile_async(SwizzledTile<kDk>{memory.Q}, a.q.row(hide_from_compiler(Heads::batch(a.B)), part.h, t),
+                    a.q.stride_l, a.L - t, a.Dk);
     cp_async_commit();
   };
   load(part.begin);
@@ -363,9 +371,24 @@ void start(const Bf16Arguments& a, const Prepared& prepared, LaunchPlan plan) {
     plan.starts = a.Dk <= 64 ? find_starts<64, Gates>(a, prepared, plan) : find_starts<128, Gates>(a, prepared, plan);
   }
   select_shape(a.Dk, [&]<class Shape>(Shape) {
-    launch(walk_kernel<Shape, Gates>,
+    launch(walk_kernel<Shape, Gates, BatchHeads>,
            {grid_of<Shape>(extents_of(a), plan.segments), kThreads, sizeof(WalkMemory<Shape::kDk, Gates>)}, a, prepared,
-           plan);
+           plan, BatchHeads());
+  });
+  end_part("walk");
+}
+
+/// Starts kernel 3 for packed sequences.
+/// @param prepared as above, with chunks numbered as in common/tile/packed_chunks.cuh
+template <class Gates>
+void start_packed(const PackedSequences<Bf16Arguments>& p, const Prepared& prepared) {
+  const Bf16Arguments& a = p.all;
+  const PackedHeads heads = list_sequences(p);
+  select_shape(a.Dk, [&]<class Shape>(Shape) {
+    dim3 grid = grid_of<Shape>(extents_of(a), 1);
+    grid.z *= unsigned(p.N);
+    launch(walk_kernel<Shape, Gates, PackedHeads>, {grid, kThreads, sizeof(WalkMemory<Shape::kDk, Gates>)}, a, prepared,
+           make_launch_plan(a.L, 64, 1), heads);
   });
   end_part("walk");
 }

@@ -7,7 +7,8 @@
 /// the second half from the end.
 /// Improves on: in `tensor_core` the second walk begins when the first has ended. A walk has ceil(Dv / 64) blocks per
 /// head, which leaves multiprocessors without a block where there are few heads.
-/// Unchanged: every product, what goes through memory, and the last kernel.
+/// Unchanged: every product, what goes through memory, and the last kernel; but in chunks that are marked
+/// (chunk/alike_keys.cuh) the walks also compute the products with rounding errors, and leave those of v_new.
 /// Equation: that of `tensor_core`.
 /// Shapes: those of `tensor_core`.
 /// Thread mapping: block (walk and tile of 64 columns of Dv, h, b); which walk it is does not differ within a block.
@@ -26,6 +27,7 @@
 #include "05_deltanet_wy/chunk/fragments.cuh"
 #include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_walk_errors.cuh"
 #include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
 #include "05_deltanet_wy/delta_rule_backward/gradient_walk.cuh"
@@ -34,6 +36,7 @@
 #include "common/device/device.hpp"
 #include "common/device/hide_from_compiler.cuh"
 #include "common/device/launch.cuh"
+#include "common/device/workspace.hpp"
 #include "common/parts.hpp"
 #include "common/tile/load_tile.cuh"
 #include "common/tile/select_shape.cuh"
@@ -101,17 +104,29 @@ __device__ __forceinline__ void walk_forwards(const Bf16Arguments& a, const Work
     const auto pass_on_state = [&](int d, const uint4& s) {
       if (j < a.Dv && d * 16 < a.Dk) store_global(states + d * 32, s);
     };
+    const bool alike = is_marked(from.T);
     WarpColumns v_new;
+    WarpFragments v_errors;
     const auto pass_on_v_new = [&](int i, const uint4& two) { unpack_fragment(v_new, i, two); };
+    const auto add_errors = [&](int i, float(&left)[4], float(&right)[4]) {
+      if (!alike) return;
+      v_errors[i] = errors_of(left, right);
+      update_state<kDk>(S[0], K, v_errors[i], i);
+    };
     WarpFragments residual;
     subtract_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], pass_on_state);
-    add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new);
+    add_v_new<kDk>(S[0], residual, from.T, K, pass_on_v_new, nullptr, add_errors);
     if constexpr (kDepth == 1) {
       __syncthreads();  // no warp reads the tiles any more
       if (n + 1 < x.N) load(n + 1);
     }
     const int t = n * kChunk;
     store_warp_output(x.v_new.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
+    if (alike) {
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) unpack_fragment(v_new, i, v_errors[i]);
+      store_warp_output(x.v_errors.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
+    }
   }
 }
 
@@ -157,7 +172,9 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
       return rounded(S[0][2 * d], S[0][2 * d + 1]);
     });
     add_transposed_scores(X, outputs, from.P);
+    if (is_marked(from.T)) add_errors_of_scores(X, outputs, from.P, Q, K);
     multiply_transposed(dV, X, from.T);
+    if (is_marked(from.T)) multiply_errors_transposed(dV, X, from.T);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       update_state<kDk>(S[0], Q, outputs[i], i);
@@ -192,7 +209,9 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
 
 void both_ends_backward(const Bf16BackwardArguments& g) {
   const Bf16Arguments a = forward_of(g);
-  const Workspace x = workspace_of(g, "delta_rule --backward: both_ends");
+  Workspace x = workspace_of(g, "delta_rule --backward: both_ends");
+  const auto values = std::size_t(std::int64_t(g.B) * g.H * g.L * g.Dv);
+  x.v_errors = packed(workspace<__nv_bfloat16>("delta_rule --backward: errors of v_new", values), g.H, g.L, g.Dv);
   select_shape(g.Dk, [&]<class Shape>(Shape) {
     const dim3 tiles(unsigned(2 * column_tiles(g.Dv)), unsigned(g.H), unsigned(g.B));
     constexpr std::size_t kTwo = kWalkBytes<GradientTiles<Shape>, 2>, kOne = kWalkBytes<GradientTiles<Shape>, 1>;

@@ -47,7 +47,7 @@ constexpr double kSecondChunkClocks = 13900, kBytesSpeed = 0.6;
 /// The fastest kernel for a problem that `both_ends` supports.
 Kernel<Bf16BackwardArguments> fastest(const Bf16BackwardArguments& g) {
   if (g.L <= kFewPositions || !warpgroups_backward_unsupported(g).empty())
-    return {"both_ends", both_ends_backward, tensor_core_backward_memory};
+    return {"both_ends", both_ends_backward, both_ends_backward_memory};
   if (segments_are_faster(g, kChunkClocks, false)) return {"segments", segments_backward, segments_backward_memory};
   const std::int64_t pairs = std::int64_t(g.B) * g.H * ceil_div(g.L, 128);  // of chunks
   const double fewer_bytes = double(warpgroups_backward_bytes_moved(g) - longer_chunks_backward_bytes_moved(g));

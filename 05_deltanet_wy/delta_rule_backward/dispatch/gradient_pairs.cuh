@@ -5,6 +5,8 @@
 
 #include <cuda_runtime.h>
 
+#include "05_deltanet_wy/chunk/alike_keys.cuh"
+#include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "common/device/bulk_copy.cuh"
 #include "common/device/mbarrier.cuh"
@@ -28,17 +30,20 @@ template <int kDk, int kDv>
 struct GradientTiles {
   PanelTile<kDk, kDv> S, dS;           // S^T and dS^T / scale
   PanelTile<kDv, kPair> dO, dV, V;     // V is v_new
+  PanelTile<kDv, kPair> V_errors;      // what rounding leaves out of it; dS takes its place
   PanelTile<kDk, kPair> K, Q, dQ, dK;  // dQ takes the place of S, and dK that of dS
 
   static_assert(kDv <= kPair, "a gradient fits into the place of a state");
-  static constexpr int kBytes = kPair * (3 * kDv + 4 * kDk) * int(sizeof(__nv_bfloat16));
+  static constexpr int kErrorsOrState = kDk < kDv ? kDv : kDk;
+  static constexpr int kBytes = kPair * (3 * kDv + 3 * kDk + kErrorsOrState) * int(sizeof(__nv_bfloat16));
 
   __device__ __forceinline__ explicit GradientTiles(__nv_bfloat16* memory)
       : S{memory},
         dS{S.data + kPair * kDk},
-        dO{dS.data + kPair * kDk},
+        dO{dS.data + kPair * kErrorsOrState},
         dV{dO.data + kPair * kDv},
         V{dV.data + kPair * kDv},
+        V_errors{dS.data},
         K{V.data + kPair * kDv},
         Q{K.data + kPair * kDk},
         dQ{S.data},
@@ -67,8 +72,40 @@ struct Pairs {
 /// compute, and the first of those that say that a warpgroup needs a state no longer.
 struct GradientBarriers {
   Barrier full[kPlaces], empty[kPlaces];
+  bool alike[2];  ///< whether the pair's chunks are marked (chunk/alike_keys.cuh): a note that comes with kV
 };
 constexpr unsigned kOwnGroup = 1, kNeededNoLonger = 3;
+
+/// Which chunks of a pair are marked (chunk/alike_keys.cuh), for the thread that loads.
+class MarksOfPair {
+ public:
+  __device__ __forceinline__ MarksOfPair(const PreparedTiles& prepared, const Pair& pair, int H, int L) {
+    const std::int64_t chunk = (std::int64_t(pair.b) * H + pair.h) * prepared.N + pair.first / kChunk;
+    first_ = load_mark(prepared, chunk);
+    second_ = pair.first + kChunk < L ? load_mark(prepared, chunk + 1) : 0;
+  }
+  __device__ __forceinline__ bool any() const { return is_marked(first_ | second_); }
+  /// Tells those that compute, before the bytes of kV are expected.
+  __device__ __forceinline__ void tell(GradientBarriers& barriers) const {
+    barriers.alike[0] = is_marked(first_);
+    barriers.alike[1] = is_marked(second_);
+  }
+  /// Starts to load what rounding leaves out of v_new, of the marked chunks.
+  template <int kDv>
+  __device__ __forceinline__ void load_errors(const PanelTile<kDv, kPair>& tile, const TensorMap& map, Barrier& full,
+                                              const Pair& pair) const {
+    const int count = is_marked(first_) + is_marked(second_);
+    full.arrive_expect(unsigned(count * kChunk * kDv * int(sizeof(__nv_bfloat16))));
+    for (int n = 0; n < 2; ++n) {
+      if (!is_marked(n == 0 ? first_ : second_)) continue;
+      const PanelTile<kDv, kPair> rows{tile.data + n * kChunk * 64};
+      load_panels(rows, map, full, {.position = pair.first + n * kChunk, .head = pair.h, .batch = pair.b});
+    }
+  }
+
+ private:
+  std::uint32_t first_, second_;
+};
 
 /// A warpgroup does not read kS or kDS any more. A gradient takes the place of the state when the other one does not,
 /// either; until then there is something else to do. @param group 0 or 1

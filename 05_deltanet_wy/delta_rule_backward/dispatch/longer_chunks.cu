@@ -28,7 +28,8 @@
 /// S, and before dK takes that of dS.
 /// Resources: 224 KB of shared memory at Dk = Dv = 128, one block per multiprocessor.
 /// Work: that of `warpgroups`, and per position 256 (Dk + Dv) operations for scores between the two chunks and 256 Dv
-/// for scores that are computed twice.
+/// for scores that are computed twice. In
+/// marked chunks (chunk/alike_keys.cuh) also another Y K, and the products with what rounding leaves out of v_new, P, X.
 /// Bytes: per position at Dk = Dv = 128, 896 in prepare_tiles(), 1280 and 1664 in the walks, if the tiles of Dv share
 /// what they read, and 2304 in the last kernel: 6.1 KB.
 /// Bound by: as `warpgroups`.
@@ -41,6 +42,7 @@
 #include <algorithm>
 #include <string>
 
+#include "05_deltanet_wy/chunk/alike_keys.cuh"
 #include "05_deltanet_wy/chunk/prepare.hpp"
 #include "05_deltanet_wy/delta_rule_backward.hpp"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_pairs.cuh"
@@ -83,6 +85,28 @@ __device__ __forceinline__ void round_scores(WarpgroupFragments& y, WarpgroupSco
   round_columns(y, scores);
 }
 
+/// dQ += (what rounding leaves out of Y) K + (dO E^T . M) K, where E is what rounding leaves out of v_new.
+/// @param is_own whether the keys are those of the queries' chunk
+template <int kDk, int kDv, class Tiles>
+__device__ __forceinline__ void add_errors_of_scores(float (&dQ)[kDk / 2], const Tiles& tiles, int query_row,
+                                                     int key_row, bool is_own) {
+  WarpgroupScores scores;
+  WarpgroupFragments y;
+#pragma unroll 1
+  for (const bool of_values : {false, true}) {
+    wgmma_fence(scores);
+    start_scores_of_rows<kDv>(scores, tiles().dO, query_row, of_values ? tiles().V_errors : tiles().V, key_row);
+    wgmma_commit();
+    wgmma_wait<0>(scores);
+    if (!of_values) keep_errors(scores);
+    is_own ? round_scores<Mask::kLower>(y, scores, 1) : round_scores<Mask::kAll>(y, scores, 1);
+    wgmma_fence(dQ, y);
+    start_product_with_rows<kDk>(dQ, y, tiles().K, key_row);
+    wgmma_commit();
+    wgmma_wait<0>(dQ);
+  }
+}
+
 /// dQ, dK and dbeta of one chunk of each pair, by a warpgroup. @tparam kGroup the chunk, 0 or 1
 template <int kDk, int kDv, int kGroup>
 __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g, const GradientMaps& maps,
@@ -92,7 +116,8 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
   const float minus = -1 / g.scale;
   // The compiler would keep the places of all factors in registers from product to product.
   const auto tiles = [&] { return GradientTiles<kDk, kDv>(memory + hide_from_compiler(0)); };
-  auto ring = Ring<1>::consumer();  // all places are in the same phase
+  auto ring = Ring<1>::consumer();  // all places are in the same phase, but kDS,
+  auto ring_of_dS = ring;           // which errors of v_new take first, where there are any
   const auto wait = [&](Place place) { ring.wait(barriers.full + place); };
   const auto release = [&](Place place) {
     if (lane_index() == 0) barriers.empty[place].arrive();
@@ -130,6 +155,14 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().dV).along_mn(kRow), tiles().S, false);
     wgmma_commit();
     wgmma_wait<0>(dQ, dK);
+    if (barriers.alike[0] || barriers.alike[1]) {
+      ring_of_dS.wait(barriers.full + kDS);
+      for (int other = 0; other <= kGroup; ++other) {
+        if (barriers.alike[other]) add_errors_of_scores<kDk, kDv>(dQ, tiles, kRow, other * kChunk, other == kGroup);
+      }
+      release(kDS);
+      ring_of_dS.advance();
+    }
     end_reads_of(kS, kGroup);
     float betas[2];
     load_betas(betas, g, pair.b, pair.h, pair.first + kRow);
@@ -187,7 +220,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     release(kDV);
     release(kK);
 
-    wait(kDS);
+    ring_of_dS.wait(barriers.full + kDS);
     wgmma_fence(dK);
     start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().V).along_mn(kRow), tiles().dS, true);
     wgmma_commit();
@@ -198,13 +231,15 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     store_gradient<kDk>(tiles().dK, dK, g.scale, maps.dk, pair, kGroup);
     release_stored(kDS);
     ring.advance();
+    ring_of_dS.advance();
   }
 }
 
 /// Grid (any number of blocks). Starts early.
 template <int kDk, int kDv>
 __global__ void __launch_bounds__(kBlockThreads, 1)
-    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ GradientMaps maps, Pairs pairs) {
+    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ GradientMaps maps, PreparedTiles prepared,
+                     Pairs pairs) {
   using Tiles = GradientTiles<kDk, kDv>;
   __shared__ GradientBarriers barriers;
   const Tiles tiles(dynamic_shared<__nv_bfloat16, kTileAlignment>());
@@ -219,13 +254,15 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     decrease_registers<40>();
     if (threadIdx.x != 0) return;
     wait_for_previous_kernel();
-    auto ring = Ring<1>::producer();
+    auto ring = Ring<1>::producer(), ring_of_dS = ring;
     for (int number = int(blockIdx.x); number < pairs.all; number += int(gridDim.x)) {
       const Pair pair = pairs[number];
+      const MarksOfPair marks(prepared, pair, g.H, g.L);
       const auto load = [&]<int kColumns, int kRows>(Place place, const PanelTile<kColumns, kRows>& tile,
                                                      const TensorMap& map, int row) {
         Barrier& full = barriers.full[place];
-        ring.wait(barriers.empty + place);
+        (place == kDS ? ring_of_dS : ring).wait(barriers.empty + place);
+        if (place == kV) marks.tell(barriers);
         full.arrive_expect(kColumns * kRows * unsigned(sizeof(__nv_bfloat16)));
         load_panels(tile, map, full, {.position = row, .head = pair.h, .batch = pair.b});
       };
@@ -237,7 +274,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       load(kDV, tiles.dV, maps.dv, pair.first);
       load(kK, tiles.K, maps.k, pair.first);
       load(kV, tiles.V, maps.v_new, pair.first);
+      if (marks.any()) {
+        ring_of_dS.wait(barriers.empty + kDS);
+        marks.load_errors<kDv>(tiles.V_errors, maps.v_errors, barriers.full[kDS], pair);
+        ring_of_dS.advance();
+      }
       load(kDS, tiles.dS, maps.dS, state);
+      ring_of_dS.advance();
       ring.advance();
     }
   } else {
@@ -248,13 +291,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 }
 
 /// Starts the last kernel.
-void start_gradients_of_pairs(const Bf16BackwardArguments& g, const Workspace& x) {
+void start_gradients_of_pairs(const Bf16BackwardArguments& g, const PreparedTiles& prepared, const Workspace& x) {
   const int count = ceil_div(g.L, kPair), all = g.B * g.H * count;
   select_widths(g, [&]<int kDk, int kDv>() {
     LaunchConfig config(unsigned(std::min(all, multiprocessor_count())), unsigned(kBlockThreads),
                         GradientTiles<kDk, kDv>::kBytes);
     config.starts_early = start_early(g);
-    launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kPair, kDv), Pairs{count, all, g.H});
+    launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kPair, kDv), prepared, Pairs{count, all, g.H});
   });
   end_part("gradients");
 }
@@ -262,7 +305,9 @@ void start_gradients_of_pairs(const Bf16BackwardArguments& g, const Workspace& x
 }  // namespace
 
 void longer_chunks_backward(const Bf16BackwardArguments& g) {
-  start_gradients_of_pairs(g, start_walks<2>(g, "delta_rule --backward: longer_chunks"));
+  const PreparedTiles prepared = prepare_tiles(forward_of(g), kLeastBeta);
+  end_part("prepare");
+  start_gradients_of_pairs(g, prepared, start_walks<2>(g, prepared, "delta_rule --backward: longer_chunks"));
 }
 
 void segments_backward(const Bf16BackwardArguments& g) {
@@ -270,7 +315,7 @@ void segments_backward(const Bf16BackwardArguments& g) {
   end_part("prepare");
   const Workspace x = workspace_of(g, "delta_rule --backward: longer_chunks", 2);
   start_segmented_walks<2, false>(g, walk_maps(g, prepared, x), nullptr, nullptr, BackwardSegments::one_wave(g));
-  start_gradients_of_pairs(g, x);
+  start_gradients_of_pairs(g, prepared, x);
 }
 
 }  // namespace tutorial::delta_rule

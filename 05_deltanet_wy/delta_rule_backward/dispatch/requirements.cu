@@ -111,6 +111,10 @@ std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments& g) {
   return prepared_memory(forward_of(g)) + heads_of(g) * 2 * (2 * states + v_new);
 }
 
+std::int64_t both_ends_backward_memory(const Bf16BackwardArguments& g) {
+  return tensor_core_backward_memory(g) + heads_of(g) * 2 * std::int64_t(g.L) * g.Dv;  // errors of v_new
+}
+
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments& g) {
   return prepared_tiles_memory(forward_of(g)) + WorkspaceBytes(g, 1).all();
 }
@@ -147,6 +151,7 @@ std::int64_t warpgroups_moved(const Bf16BackwardArguments& g, int every) {
   count += tiles * (keys + prepared / 3 * 2) + 2 * values + bytes.states;        // k, -T, v; v_new, S
   count += tiles * (2 * keys + prepared) + 2 * values + bytes.states;            // k, q, -T, P, do; dv, dS
   count += 3 * values + 2 * bytes.states + 2 * keys + 2 * keys + 8 * positions;  // do, v_new, dv, S, dS, q, k, beta
+  count += 4 * heads_of(g) * ceil_div(g.L, kChunk);                              // of T a mark
   return count + state_bytes(g);
 }
 
@@ -166,6 +171,11 @@ std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
   const std::int64_t states = heads_of(g) * ceil_div(g.L, kChunk) * g.Dk * g.Dv * 2;
   // do, v_new, dv, S twice, dS; q, k, dq, dk; beta, dbeta
   return walks_moved(g) + 3 * ceil_div(g.Dk, kColumns) * values + 3 * states + 4 * keys + 2 * 4 * positions;
+}
+
+std::int64_t both_ends_backward_bytes_moved(const Bf16BackwardArguments& g) {
+  const std::int64_t blocks = heads_of(g) * ceil_div(g.L, kChunk) * ceil_div(g.Dk, kColumns);
+  return tensor_core_backward_bytes_moved(g) + 128 * 4 * blocks;  // of T a mark, in each thread
 }
 
 std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments& g) {

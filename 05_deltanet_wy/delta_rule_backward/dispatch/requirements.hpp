@@ -17,14 +17,16 @@ std::string warpgroups_backward_unsupported(const Bf16BackwardArguments&);  ///<
 
 // Bytes of memory that a stage needs beside its inputs and outputs.
 std::int64_t chunkwise_backward_memory(const FloatBackwardArguments&);
-std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments&);  ///< also `walks` and `both_ends`
+std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments&);  ///< also `walks`
+std::int64_t both_ends_backward_memory(const Bf16BackwardArguments&);
 std::int64_t warpgroups_backward_memory(const Bf16BackwardArguments&);
 std::int64_t longer_chunks_backward_memory(const Bf16BackwardArguments&);
 std::int64_t segments_backward_memory(const Bf16BackwardArguments&);
 
 // Bytes that a stage's kernels read from device memory or write to it, even if a cache serves them.
 std::int64_t walks_backward_bytes_moved(const Bf16BackwardArguments&);
-std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments&);  ///< also `both_ends`
+std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments&);
+std::int64_t both_ends_backward_bytes_moved(const Bf16BackwardArguments&);
 std::int64_t warpgroups_backward_bytes_moved(const Bf16BackwardArguments&);
 std::int64_t longer_chunks_backward_bytes_moved(const Bf16BackwardArguments&);
 

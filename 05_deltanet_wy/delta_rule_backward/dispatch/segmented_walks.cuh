@@ -59,6 +59,7 @@ __device__ __forceinline__ float walk_forwards(WarpgroupState<Shape::kDk>& S, co
     round_state<Shape::kDk>(s, S);
     ring.wait(barriers.full);
     if constexpr (!kHasGates) load_signed_values(residual, V, unit, sign);
+    const bool alike = is_marked(tiles.T_high);
     wgmma_fence(residual, s);
     if constexpr (kHasGates) {
       start_output_from_state<Shape::kDk>(residual, s, tiles.K);  // K in place of Q
@@ -105,12 +106,32 @@ __device__ __forceinline__ float walk_forwards(WarpgroupState<Shape::kDk>& S, co
     if (is_left) {
       rows_ring.wait(barriers.rows_empty);
       put_output(stored.rows, v_new, 1);
+      if (threadIdx.x == kWarpgroup) barriers.errors_follow = alike;
       pass_to_copies(barriers.rows_full[0]);
       rows_ring.advance();
     } else {
       end_reads();
     }
     wgmma_wait<0>(S);
+    if (alike) {
+      if constexpr (kHasGates) {
+        round_errors_of_decayed(factor, v_new, decays + kToEnd * kChunk);
+        keep_errors(v_new);
+      } else {
+        keep_errors(v_new);
+        round_columns(factor, v_new);
+      }
+      wgmma_fence(S, factor);
+      start_state_update<Shape::kDk>(S, factor, tiles.K);
+      wgmma_commit();
+      wgmma_wait<0>(S);
+      if (is_left) {
+        rows_ring.wait(barriers.rows_empty);
+        put_output(stored.rows, v_new, 1);
+        pass_to_copies(barriers.rows_full[0]);
+        rows_ring.advance();
+      }
+    }
     // V may be filled again: between the ordinary loads that have read it and this arrival is a fence_async_proxy(),
     // that of pass_to_copies() or end_reads().
     if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
@@ -137,6 +158,7 @@ __device__ __forceinline__ void walk_backwards(WarpgroupState<Shape::kDk>& S, co
     const float* decays = all_decays + ring.stage() * kDecays;
     round_state<Shape::kDk>(s, S);
     ring.wait(barriers.full);
+    const bool alike = is_marked(tiles.T_high);
     if constexpr (kHasGates) {
       wgmma_fence(X, s, from_scores);
       start_output_from_state<Shape::kDk>(X, s, tiles.K);  // K in place of Q
@@ -170,12 +192,22 @@ __device__ __forceinline__ void walk_backwards(WarpgroupState<Shape::kDk>& S, co
     } else {
       wgmma_wait<1>(X);
     }
+    if (alike) {
+      wgmma_wait<0>(X, S);
+      if constexpr (!kHasGates) {
+        add_errors_of_scores(X, tiles, [](int, int) { return 1.0f; });
+      } else if (const float whole = decays[kOfQueries * kChunk + kChunk - 1]; whole > kLeastWhole) {
+        const float *of_queries = decays + kOfQueries * kChunk, *to_end = decays + kToEnd * kChunk;
+        add_errors_of_scores(X, tiles, [&](int t, int i) { return of_queries[t] * to_end[i] / whole; });
+      }
+    }
 
     round_columns(factor, X);
     wgmma_fence(dV, factor);
     start_value_gradients(dV, factor, tiles.T_high, tiles.T_low);
     wgmma_commit();
     wgmma_wait<0>(S, dV);
+    if (alike) add_errors_of_value_gradients(dV, X, tiles.T_high);
 
     if constexpr (kHasGates) {
       round_decayed(factor, dV, decays + kOfKeys * kChunk);
@@ -190,7 +222,7 @@ __device__ __forceinline__ void walk_backwards(WarpgroupState<Shape::kDk>& S, co
       put_output(stored.rows, dV, -scale);
       pass_to_copies(barriers.rows_full[0]);
       rows_ring.advance();
-    } else if (kHasGates) {
+    } else {
       end_reads();
     }
     wgmma_wait<0>(S);
@@ -310,7 +342,8 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     store_states<kEvery>(at.is_reversed ? maps.dS : maps.S, stored, barriers, chunks, segments.N, at.tile,
                          segments.starts.tiles, at.is_reversed);
   } else if (threadIdx.x == 64) {
-    store_rows(at.is_reversed ? maps.dv : maps.v_new, stored, barriers, chunks, at.first);
+    store_rows(at.is_reversed ? maps.dv : maps.v_new, at.is_reversed ? nullptr : &maps.v_errors, stored, barriers,
+               chunks, at.first);
   }
 }
 

@@ -77,6 +77,20 @@ __device__ __forceinline__ void round_decayed(WarpgroupFragments& fragments, con
   }
 }
 
+/// What round_decayed() leaves out, rounded.
+__device__ __forceinline__ void round_errors_of_decayed(WarpgroupFragments& fragments, const WarpgroupColumns& sums,
+                                                        const float* decays) {
+#pragma unroll
+  for (int t = 0; t < kChunk; t += 8) {
+    const float2 two = two_decays(decays, t);
+    const float* s = sums + t / 2;
+    float errors[] = {two.x * s[0], two.y * s[1], two.x * s[2], two.y * s[3]};
+    keep_errors(errors);
+    fragments[t / 16][t / 8 % 2 * 2] = pack(errors[0], errors[1]);
+    fragments[t / 16][t / 8 % 2 * 2 + 1] = pack(errors[2], errors[3]);
+  }
+}
+
 /// fragments = dO^T, each column times its decay. @param unit first_unit_of_columns()
 __device__ __forceinline__ void load_decayed(WarpgroupFragments& fragments, const ValuePanel& dO, int unit,
                                              const float* decays) {

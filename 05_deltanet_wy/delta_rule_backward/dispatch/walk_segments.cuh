@@ -165,18 +165,27 @@ struct BlockOfWalk {
 };
 
 /// What the thread does that stores v_new or dV.
+/// @param errors where rounding errors of v_new go as they come; null if none come
 template <class Shape>
-__device__ __forceinline__ void store_rows(const TensorMap& map, const StoredTiles<Shape>& stored,
-                                           WalkBarriers& barriers, const ChunksOfWalk& chunks, int first) {
+__device__ __forceinline__ void store_rows(const TensorMap& map, const TensorMap* errors,
+                                           const StoredTiles<Shape>& stored, WalkBarriers& barriers,
+                                           const ChunksOfWalk& chunks, int first) {
   const int h = int(blockIdx.y), b = int(blockIdx.z);
   auto ring = Ring<1>::consumer();
-  for (int i = 0; i < chunks.count; ++i) {
-    ring.wait(barriers.rows_full);
-    store_tile(map, stored.rows.data, {.column = first, .position = chunks[i] * kChunk, .head = h, .batch = b});
+  const auto store = [&](const TensorMap& to, int n) {
+    store_tile(to, stored.rows.data, {.column = first, .position = n * kChunk, .head = h, .batch = b});
     commit_stores();
     wait_stores_read<0>();
     barriers.rows_empty[0].arrive();
     ring.advance();
+  };
+  for (int i = 0; i < chunks.count; ++i) {
+    ring.wait(barriers.rows_full);
+    const bool errors_follow = errors && barriers.errors_follow;
+    store(map, chunks[i]);
+    if (!errors_follow) continue;
+    ring.wait(barriers.rows_full);
+    store(*errors, chunks[i]);
   }
 }
 

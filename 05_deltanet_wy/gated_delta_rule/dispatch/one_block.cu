@@ -46,7 +46,7 @@
 #include "05_deltanet_wy/gated_delta_rule.hpp"
 #include "05_deltanet_wy/gated_delta_rule/dispatch/zero_starts.cuh"
 #include "05_deltanet_wy/gated_delta_rule/gates.cuh"
-#include "05_deltanet_wy/gated_delta_rule_packed/dispatch/one_block.hpp"
+#include "05_deltanet_wy/gated_delta_rule_packed/dispatch/walks.hpp"
 #include "common/device/ldmatrix.cuh"
 #include "common/device/pack.cuh"
 #include "common/device/warp.cuh"

@@ -6,6 +6,11 @@
 #include "05_deltanet_wy/delta_rule/dispatch/segmented_plan.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/segmented_walk.cuh"
 #include "05_deltanet_wy/gated_delta_rule/decayed_warp_products.cuh"
+#include "05_deltanet_wy/gated_delta_rule_packed/dispatch/walks.hpp"
+#include "common/device/device.hpp"
+#include "common/parts.hpp"
+#include "common/tile/packed_chunks.cuh"
+#include "common/tile/requirements.hpp"
 
 namespace tutorial::gated_delta_rule {
 namespace {
@@ -40,6 +45,27 @@ struct Decays {
 
 void segmented_walk(const Bf16Arguments& a, const Prepared& prepared, const tile::LaunchPlan& plan) {
   delta_rule::segmented::start<Decays>(a, {prepared.N, prepared.T, prepared.P, prepared.decays}, plan);
+}
+
+void walk_packed(const PackedBf16Arguments& p) {
+  const Prepared prepared = prepare(p, {});
+  end_part("prepare");
+  delta_rule::segmented::start_packed<Decays>({p.all, p.cu_seqlens, p.N},
+                                              {prepared.N, prepared.T, prepared.P, prepared.decays});
+}
+
+std::string walk_packed_unsupported(const PackedBf16Arguments& p) {
+  constexpr int kMostEntries = 65535;  // of a grid
+  if (const std::string reason = tile::tensor_core_unsupported(p.all); !reason.empty()) return reason;
+  if (p.N > kMostEntries / p.all.B) return "more than 65535 sequences: the grid's third dimension";
+  using delta_rule::segmented::WalkMemory;
+  return shared_memory_missing(p.all.Dk <= 64    ? sizeof(WalkMemory<64, Decays>)
+                               : p.all.Dk <= 128 ? sizeof(WalkMemory<128, Decays>)
+                                                 : sizeof(WalkMemory<256, Decays>));
+}
+
+std::int64_t walk_packed_memory(const PackedBf16Arguments& p) {
+  return prepared_memory(p.all, tile::packed_chunks(tile::extents_of(p.all), p.N)) + p.N * std::int64_t(sizeof(int4));
 }
 
 std::int64_t segmented_walk_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {

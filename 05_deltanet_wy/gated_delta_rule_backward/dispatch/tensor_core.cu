@@ -55,6 +55,7 @@
 #include <algorithm>
 
 #include "05_deltanet_wy/chunk/fragments.cuh"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_walk_errors.cuh"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/gradients_with_gates.cuh"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/delta_rule_backward/gradient_chunk.cuh"
@@ -62,6 +63,7 @@
 #include "05_deltanet_wy/gated_delta_rule/decayed_warp_products.cuh"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated.hpp"
 #include "05_deltanet_wy/gated_delta_rule/prepare_gated_tiles.hpp"
+#include "05_deltanet_wy/gated_delta_rule/prepare_packed.hpp"
 #include "05_deltanet_wy/gated_delta_rule/running_sums.cuh"
 #include "05_deltanet_wy/gated_delta_rule_backward.hpp"
 #include "05_deltanet_wy/gated_delta_rule_backward/dispatch/forward_arguments.hpp"
@@ -97,12 +99,13 @@ using ValueTile = SwizzledTile<kColumns>;
 
 /// What the kernels pass on to each other in device memory. They also read dv, which is an output.
 struct Workspace : Prepared {
-  View<__nv_bfloat16> v_new;  // [B, H, L, Dv]
-  uint4 *S, *dS;              // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
-  uint4* blocks;              // T and P for the walk from the end (for_gradients.hpp)
-  float* factors;             // f [B, H, 64 N]
-  View<float> dg_parts;       // [tiles of Dk, B, H, L]: what is added up to dg; dg itself if there is one tile
-  std::int64_t part;          // elements from one tile's to the next one's
+  View<__nv_bfloat16> v_new;     // [B, H, L, Dv]
+  View<__nv_bfloat16> v_errors;  // the same: what rounding leaves out, in marked chunks (chunk/alike_keys.cuh)
+  uint4 *S, *dS;                 // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
+  uint4* blocks;                 // T and P for the walk from the end (for_gradients.hpp)
+  float* factors;                // f [B, H, 64 N]
+  View<float> dg_parts;          // [tiles of Dk, B, H, L]: what is added up to dg; dg itself if there is one tile
+  std::int64_t part;             // elements from one tile's to the next one's
 };
 
 /// What the walk from the beginning reads of a chunk, in shared memory.
@@ -165,19 +168,38 @@ __device__ __forceinline__ void walk_forwards(const Arguments& a, const Workspac
     const auto pass_on_state = [&](int d, const uint4& s) {
       if (j < a.Dv && d * 16 < a.Dk) store_global(states + d * 32, s);
     };
+    const bool alike = is_marked(from.T);
     WarpColumns v_new;
+    WarpFragments v_errors;
     const auto pass_on_v_new = [&](int i, const uint4& two) { unpack_fragment(v_new, i, two); };
+    const auto add_errors = [&](int i, const float(&left)[4], const float(&right)[4]) {
+      if (!alike) return;
+      float of_rows[2][4], of_state[2][4];
+#pragma unroll
+      for (int e = 0; e < 8; ++e) of_rows[e / 4][e % 4] = of_state[e / 4][e % 4] = e < 4 ? left[e] : right[e - 4];
+      v_errors[i] = errors_of(of_rows[0], of_rows[1]);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        scale_positions(of_state[half], from.decays + kToEnd * kChunk + i * kBlock + half * 8);
+      }
+      delta_rule::update_state<kDk>(S[0], K, errors_of(of_state[0], of_state[1]), i);
+    };
     WarpFragments residual;
     subtract_decayed_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], from.decays + kOfKeys * kChunk,
                                   pass_on_state);
     add_decayed_v_new<kDk>(S[0], residual, from.T, K, from.decays[kOfQueries * kChunk + kChunk - 1],
-                           from.decays + kToEnd * kChunk, pass_on_v_new);
+                           from.decays + kToEnd * kChunk, pass_on_v_new, add_errors);
     if constexpr (kDepth == 1) {
       __syncthreads();  // no warp reads the tiles any more
       if (n + 1 < head.N) load(n + 1);
     }
     const int t = n * kChunk;
     store_warp_output(x.v_new.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
+    if (alike) {
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) unpack_fragment(v_new, i, v_errors[i]);
+      store_warp_output(x.v_errors.row(b, h, t) + j, a.Dv, a.L - t, columns - warp_column, v_new, 1, staging);
+    }
   }
 }
 
@@ -233,7 +255,18 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
     });
     decay_columns(X, from.decays + kToEnd * kChunk);
     add_flipped_scores(X, outputs, from.blocks + 2 * kBlockUnits);
+    const bool alike = is_marked_flipped(from.blocks);
+    const auto block = [&](int matrix, int number) {
+      return from.blocks[(matrix * kLowerBlocks + number) * 32 + fresh_lane()];
+    };
+    if (const float whole = of_queries[kChunk - 1]; alike && whole > kLeastWhole) {
+      const float* to_end = from.decays + kToEnd * kChunk;
+      add_errors_of_score_blocks(
+          X, outputs, [&](int number) { return block(2, number); }, Q, K,
+          [&](int t, int i) { return of_queries[t] * to_end[i] / whole; });
+    }
     multiply_flipped(dV, X, from.blocks);
+    if (alike) multiply_errors_by_blocks(dV, X, [&](int number) { return block(0, number); });
     scale_state<Shape>(S, of_queries[kChunk - 1]);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
@@ -274,6 +307,7 @@ __global__ void __launch_bounds__(kThreads, Shape::kDk <= 128 ? 2 : 1)
 /// What the kernels pass on, of a sequence that begins at a position.
 __device__ __forceinline__ Workspace from_position(Workspace x, int begin) {
   x.v_new.data += begin * x.v_new.stride_l;
+  x.v_errors.data += begin * x.v_errors.stride_l;
   x.dg_parts.data += begin * x.dg_parts.stride_l;
   return x;
 }
@@ -344,6 +378,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
   const std::int64_t chunk = head.first + n;
   auto* memory = dynamic_shared<ChunkTilesOf<Shape>>();
   auto& at = memory->at;
+  __shared__ bool alike;
   const typename Shape::KeyTile dO{memory->dO}, dV{memory->dV}, v_new{memory->v_new};
   const typename Shape::ValueTile Q{memory->Q}, K{memory->K}, staging{memory->dO};
   const typename Shape::ScoreTile Y{memory->Y}, Z{memory->Z};
@@ -367,17 +402,23 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       if (row == column + e % 2) f(row + half * 8, block[half][half * 2 + e % 2]);
     }
   };
-  if (warp < kBlocks) {
+  const auto put_Y = [&](const typename Shape::ScoreTile& to, auto score, auto own) {
+    if (warp >= kBlocks) return;
     scores_of_row(
-        Y, dO, v_new, warp, [&](int t, int i, float product) { return g.scale * product * at.decay(t, i); },
+        to, dO, v_new, warp,
+        [&](int t, int i, float product) {
+          const float y = g.scale * product * at.decay(t, i);
+          return t == i ? y : score(y);
+        },
         [&](int row, int column, BlockSums& block) {
           on_diagonal(row, column, block, [&](int t, float& y) {
-            at.own[warp * kBlock + t] = y;
+            own(at.own[warp * kBlock + t], y);
             y = 0;
           });
         });
-  }
-  if (warp >= Shape::kWarps - kBlocks) {
+  };
+  const auto put_Z = [&] {
+    if (warp < Shape::kWarps - kBlocks) return;
     const int r = Shape::kWarps - 1 - warp;
     scores_of_row(
         Z, dV, v_new, r, [&](int t, int i, float product) { return -at.factors[t] * product * at.decay(t, i); },
@@ -391,7 +432,11 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
             z = 0;
           });
         });
-  }
+  };
+  const auto as_it_is = [](float y) { return y; };
+  put_Y(Y, as_it_is, [](float& own, float y) { own = y; });
+  put_Z();
+  if (threadIdx.x == 0) alike = is_marked(load_mark(x.T, chunk));
   __syncthreads();
 
   // What a warp does not have of Dk counts as zeros.
@@ -418,6 +463,27 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     scale_rows<Shape>(dK, [&](int t) { return -at.factors[t] * ex2(at.sums[t]); });
     add_from_scores<Shape>(dQ, Y, K);
     add_from_scores<Shape>(dK, Z, K);
+    if (alike) {  // Y's rounding errors, and then the products with v_new's. Both take the place of Z for a while
+      const auto add_errors = [&](auto score, auto own) {
+        __syncthreads();
+        put_Y(Z, score, own);
+        __syncthreads();
+        add_from_scores<Shape>(dQ, Z, K);
+      };
+      const auto load_values = [&](const View<__nv_bfloat16>& values) {
+        __syncthreads();
+        Shape::load(v_new, values.row(b, h, t), values.stride_l, rows, g.Dv);
+        cp_async_commit();
+        cp_async_wait<0>();
+      };
+      add_errors([](float y) { return y - float(__nv_bfloat16(y)); }, [](float&, float) {});
+      load_values(x.v_errors);
+      add_errors(as_it_is, [](float& own, float y) { own += y; });
+      load_values(x.v_new);
+      __syncthreads();
+      put_Z();
+      __syncthreads();
+    }
     add_row_products<Shape>(products, 1, dQ, Q);
     add_row_products<Shape>(products, 1, dK, K);
     add_rows<Shape>(dQ, K, [&](int t) { return at.own[t]; });
@@ -523,7 +589,7 @@ int key_columns(const Bf16BackwardArguments& g) {
 
 /// Bytes of what the kernels pass on, beside those of prepare().
 struct Bytes {
-  std::int64_t states, v_new, factors, blocks, dg;  // dS takes as much as S
+  std::int64_t states, v_new, factors, blocks, dg;  // dS takes as much as S, and errors of v_new as much as v_new
 
   /// @param N chunks of a head
   Bytes(const Bf16BackwardArguments& g, int N)
@@ -532,7 +598,7 @@ struct Bytes {
         factors(std::int64_t(g.B) * g.H * N * kChunk * 4),
         blocks(std::int64_t(g.B) * g.H * N * 3 * kBlockUnits * std::int64_t(sizeof(uint4))),
         dg(g.Dk <= key_columns(g) ? 0 : std::int64_t(g.B) * g.H * g.L * 4 * ceil_div(g.Dk, key_columns(g))) {}
-  std::int64_t all() const { return 2 * states + blocks + v_new + factors + dg; }
+  std::int64_t all() const { return 2 * states + blocks + 2 * v_new + factors + dg; }
 };
 
 /// Memory for what the kernels pass on, with what prepare() leaves.
@@ -542,10 +608,11 @@ Workspace workspace_of(const Bf16BackwardArguments& g, int N, const Arguments& a
   const Bytes bytes(g, N);
   auto* memory = workspace<unsigned char>("gated_delta_rule --backward: tensor_core", std::size_t(bytes.all()));
   auto *dS = memory + bytes.states, *blocks = dS + bytes.states, *v_new = blocks + bytes.blocks;
-  auto* factors = reinterpret_cast<float*>(v_new + bytes.v_new);
-  auto* dg = reinterpret_cast<float*>(v_new + bytes.v_new + bytes.factors);
+  auto* factors = reinterpret_cast<float*>(v_new + 2 * bytes.v_new);
+  auto* dg = reinterpret_cast<float*>(v_new + 2 * bytes.v_new + bytes.factors);
   const Workspace x{prepare(arguments, {kLeastBeta, factors, reinterpret_cast<uint4*>(blocks)}),
                     packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
+                    packed(reinterpret_cast<__nv_bfloat16*>(v_new + bytes.v_new), g.H, g.L, g.Dv),
                     reinterpret_cast<uint4*>(memory),
                     reinterpret_cast<uint4*>(dS),
                     reinterpret_cast<uint4*>(blocks),
@@ -636,7 +703,8 @@ std::int64_t tensor_core_backward_memory(const Bf16BackwardArguments& g) {
 
 std::int64_t packed_tensor_core_backward_memory(const PackedBf16BackwardArguments& p) {
   const int N = packed_chunks(extents_of(p.all), p.N);
-  return prepared_memory(forward_of(p.all), N) + Bytes(p.all, N).all() + std::int64_t(sizeof(int4)) * p.N;
+  const PackedSequences<Bf16Arguments> forward{forward_of(p.all), p.cu_seqlens, p.N};
+  return prepared_memory(forward) + Bytes(p.all, N).all() + std::int64_t(sizeof(int4)) * p.N;
 }
 
 std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
@@ -654,6 +722,7 @@ std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
   count += key_tiles * (3 * values + gates + bytes.factors) + 3 * bytes.states + 4 * keys;   // do, v_new, dv; S, dS, S
   count += 2 * gates + key_tiles * gates;                                                    // beta, dbeta, dg
   if (key_tiles > 1) count += (key_tiles + 1) * gates;
+  count += 4 * chunks * key_tiles;  // of T a mark
   return count + there(g.initial_state) + there(g.dfinal_state) + there(read_only(g.dinitial_state));
 }
 

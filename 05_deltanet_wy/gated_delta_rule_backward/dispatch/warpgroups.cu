@@ -220,7 +220,8 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
   const float minus = -1 / g.scale;
   // The compiler would keep the places of all factors in registers from product to product.
   const auto tiles = [&] { return GradientTiles<kDk, kDv>(memory + hide_from_compiler(0)); };
-  auto ring = Ring<1>::consumer();  // all places are in the same phase
+  auto ring = Ring<1>::consumer();  // all places are in the same phase, but kDS,
+  auto ring_of_dS = ring;           // which errors of v_new take first, where there are any
   auto positions_ring = Ring<kPositionsDepth>::consumer();
   auto products_ring = Ring<1>::producer();
   const auto wait = [&](Place place) { ring.wait(barriers.full + place); };
@@ -277,6 +278,37 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       wgmma_commit();
       wgmma_wait<0>(dQ);
     }
+    if (barriers.alike[0] || barriers.alike[1]) {
+      ring_of_dS.wait(barriers.full + kDS);
+      for (int other = 0; other <= group; ++other) {
+        if (!barriers.alike[other]) continue;
+#pragma unroll 1
+        for (const bool of_values : {false, true}) {  // what rounding leaves out of Y, and then of v_new
+          wgmma_fence(scores);
+          start_scores_of_rows<kDv>(scores, tiles().dO, own_row, of_values ? tiles().V_errors : tiles().V,
+                                    other * kChunk);
+          wgmma_commit();
+          wgmma_wait<0>(scores);
+          if (of_values && other == group) {
+            TwoRows errors;
+            diagonal_of(errors, scores);
+            own[0] += errors[0];
+            own[1] += errors[1];
+          }
+          decay_scores<false, false>(y, scores, at, own_row, other * kChunk);
+          if (!of_values) {
+            keep_errors(scores);
+            round_columns(y, scores);
+          }
+          wgmma_fence(dQ, y);
+          start_product_with_rows<kDk>(dQ, y, tiles().K, other * kChunk);
+          wgmma_commit();
+          wgmma_wait<0>(dQ);
+        }
+      }
+      release(kDS);
+      ring_of_dS.advance();
+    }
     sum_rows(own);
     wait(kQ);
     products_ring.wait(barriers.products_empty);
@@ -289,7 +321,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().dV).along_mn(own_row), tiles().S, false);
     wgmma_commit();
     wgmma_wait<0>(dK);
-    wait(kDS);
+    ring_of_dS.wait(barriers.full + kDS);
     float of_pair =
         at.from_start(kPair - 1) * product_of_states<kDk, kDv>(tiles().S, tiles().dS, int(threadIdx.x) - kWarpgroup);
     end_reads_of(kS, group);
@@ -397,6 +429,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     store_gradient<kDk>(tiles().dK, dK, g.scale, maps.dk, pair, group, fresh_lane());
     release_stored(kDS);
     ring.advance();
+    ring_of_dS.advance();
   }
 }
 
@@ -453,8 +486,8 @@ __device__ __forceinline__ void add_up_products(const Bf16BackwardArguments& g, 
 /// Grid (any number of blocks). Starts early. @param factors f [B, H, 64 N]
 template <int kDk, int kDv>
 __global__ void __launch_bounds__(kBlockThreads, 1)
-    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ GradientMaps maps, const float* factors, int N,
-                     Pairs pairs) {
+    gradients_kernel(Bf16BackwardArguments g, const __grid_constant__ GradientMaps maps, const float* factors,
+                     delta_rule::PreparedTiles prepared, Pairs pairs) {
   using Tiles = GradientTiles<kDk, kDv>;
   __shared__ PairBarriers barriers;
   __shared__ Positions positions[kPositionsDepth];
@@ -475,18 +508,20 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     const int warp = uniform(int(threadIdx.x) / 32);
     if (warp == 1) {
       wait_for_previous_kernel();
-      add_up_gates(g, factors, N, positions, barriers, pairs);
+      add_up_gates(g, factors, prepared.N, positions, barriers, pairs);
     }
     if (warp == 2) add_up_products(g, products, barriers, pairs);
     if (threadIdx.x != 0) return;
     wait_for_previous_kernel();
-    auto ring = Ring<1>::producer();
+    auto ring = Ring<1>::producer(), ring_of_dS = ring;
     for (int number = int(blockIdx.x); number < pairs.all; number += int(gridDim.x)) {
       const Pair pair = pairs[number];
+      const MarksOfPair marks(prepared, pair, g.H, g.L);
       const auto load = [&]<int kColumns, int kRows>(Place place, const PanelTile<kColumns, kRows>& tile,
                                                      const TensorMap& map, int row) {
         Barrier& full = barriers.full[place];
-        ring.wait(barriers.empty + place);
+        (place == kDS ? ring_of_dS : ring).wait(barriers.empty + place);
+        if (place == kV) marks.tell(barriers);
         full.arrive_expect(kColumns * kRows * unsigned(sizeof(__nv_bfloat16)));
         load_panels(tile, map, full, {.position = row, .head = pair.h, .batch = pair.b});
       };
@@ -498,8 +533,14 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       load(kDV, tiles.dV, maps.dv, pair.first);
       load(kK, tiles.K, maps.k, pair.first);
       load(kQ, tiles.Q, maps.q, pair.first);
+      if (marks.any()) {
+        ring_of_dS.wait(barriers.empty + kDS);
+        marks.load_errors<kDv>(tiles.V_errors, maps.v_errors, barriers.full[kDS], pair);
+        ring_of_dS.advance();
+      }
       load(kDS, tiles.dS, maps.dS, state);
       ring.advance();
+      ring_of_dS.advance();
     }
   } else {
     increase_registers<232>();
@@ -527,7 +568,7 @@ void run(const Bf16BackwardArguments& g, const BackwardSegments& cut) {
     LaunchConfig config(unsigned(std::min(all, multiprocessor_count())), unsigned(kBlockThreads),
                         GradientTiles<kDk, kDv>::kBytes);
     config.starts_early = start_early(g);
-    launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kPair, kDv), factors, prepared.N,
+    launch(gradients_kernel<kDk, kDv>, config, g, GradientMaps(g, x, kPair, kDv), factors, prepared,
            Pairs{count, all, g.H});
   });
   end_part("gradients");

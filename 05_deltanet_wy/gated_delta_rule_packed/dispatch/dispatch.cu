@@ -8,13 +8,15 @@
 /// (../../delta_rule_packed/dispatch/dispatch.cu); so do its gates.
 /// Improves on: `dispatch` needs sequences of one length.
 /// Unchanged: the kernel, and what it requires.
-/// Fallback: what it does not support is `dispatch` of each sequence, one after the other. Then the host reads cu_seqlens
-/// and waits for it, which a CUDA graph that is being captured refuses.
+/// On other GPUs, for wider keys and for keys that are to be normalised, a kernel prepares all chunks and another one walks
+/// each sequence, with `mma` (../../delta_rule/dispatch/segmented_walk.cuh).
+/// Fallback: what neither supports is `dispatch` of each sequence, one after the other. Then the host reads cu_seqlens and
+/// waits for it, which a CUDA graph that is being captured refuses.
 /// Weakness: where gates do not forget, a block that walks a long sequence alone is still walking when others are done.
 
 #include <cuda_runtime.h>
 
-#include "05_deltanet_wy/gated_delta_rule_packed/dispatch/one_block.hpp"
+#include "05_deltanet_wy/gated_delta_rule_packed/dispatch/walks.hpp"
 #include "common/tile/extents.hpp"
 #include "common/tile/packed_plan.hpp"
 #include "common/tile/sequences_alone.cuh"
@@ -32,30 +34,36 @@ tile::PackedPlan plan_of(const PackedBf16Arguments& p) {
   return tile::packed_plan(extents, p.N, kColumns, kShortest);
 }
 
-bool are_walked_at_once(const PackedBf16Arguments& p) {
+bool is_by_warpgroups(const PackedBf16Arguments& p) {
   return cluster_unsupported(p.all).empty() && plan_of(p).entries() <= kMostEntries / p.all.B;
 }
 
 }  // namespace
 
 void dispatch_packed(const PackedBf16Arguments& p) {
-  if (are_walked_at_once(p)) return one_block_packed(p, plan_of(p));
+  if (is_by_warpgroups(p)) return one_block_packed(p, plan_of(p));
+  if (walk_packed_unsupported(p).empty()) return walk_packed(p);
   tile::for_each_sequence(p, [](const Bf16Arguments& a) { dispatch(a); });
 }
 
 std::string dispatch_packed_unsupported(const PackedBf16Arguments& p) {
-  return are_walked_at_once(p) ? "" : dispatch_unsupported(p.all);
+  return is_by_warpgroups(p) || walk_packed_unsupported(p).empty() ? "" : dispatch_unsupported(p.all);
 }
 
 std::string dispatch_packed_note(const PackedBf16Arguments& p) {
-  if (!are_walked_at_once(p)) return "one sequence after the other";
+  if (!is_by_warpgroups(p)) {
+    const std::string reason = walk_packed_unsupported(p);
+    return reason.empty() ? "a walk of each sequence" : "one sequence after the other: " + reason;
+  }
   const tile::PackedPlan plan = plan_of(p);
   if (plan.states == 0) return "two chains per block";
   return "two chains per block, segments of " + std::to_string(plan.length) + " positions at most";
 }
 
 std::int64_t dispatch_packed_memory(const PackedBf16Arguments& p) {
-  if (!are_walked_at_once(p)) return dispatch_memory(p.all);
+  if (!is_by_warpgroups(p)) {
+    return walk_packed_unsupported(p).empty() ? walk_packed_memory(p) : dispatch_memory(p.all);
+  }
   const std::int64_t heads = std::int64_t(p.N) * p.all.B * p.all.H;
   return plan_of(p).entries() * std::int64_t(sizeof(int4)) + heads * std::int64_t(sizeof(int));
 }

@@ -9,6 +9,7 @@
 #include "05_deltanet_wy/kda.hpp"
 #include "05_deltanet_wy/kda/chunk_anchor.cuh"
 #include "05_deltanet_wy/kda/chunk_scores.cuh"
+#include "05_deltanet_wy/kda/clear_rows.cuh"
 #include "05_deltanet_wy/kda/store_J_and_R.cuh"
 #include "05_deltanet_wy/kda/sub_chunk_anchors.cuh"
 #include "common/device/bulk_copy.cuh"
@@ -280,21 +281,6 @@ __device__ __forceinline__ void move_tiles(const Bf16Arguments& a, const RawMaps
   }
 }
 
-/// Makes rows from number `rows` on of k and g zeros, which are another sequence's. A warpgroup calls it, and waits.
-template <int kDk>
-__device__ __forceinline__ void clear_rows(const ChunkSlot<kDk>& slot, int rows) {
-  constexpr int kUnits = 8, kPanel = tile::kChunk * kUnits * 16;  // of a row of a panel; bytes
-  const auto clear = [&](int offset) {
-    auto* units = reinterpret_cast<uint4*>(slot.memory + offset);
-    for (int i = rows * kUnits + int(threadIdx.x) % tile::kWarpgroup; i < tile::kChunk * kUnits;
-         i += tile::kWarpgroup) {
-      store_for_copies(units + i, make_uint4(0, 0, 0, 0));
-    }
-  };
-  for (int panel = 0; panel < kDk / 64; ++panel) clear(slot.kTile + panel * kPanel);
-  for (int panel = 0; panel < kDk / 32; ++panel) clear(2 * slot.kTile + panel * kPanel);
-}
-
 /// The warpgroup of the rows: decays the rows of every second chunk, and computes P.
 template <bool kNormalize, class Heads, class Shape>
 __device__ __forceinline__ void prepare_rows(const Bf16Arguments& a, const ClusterMemory<Shape>& memory, int rank) {
@@ -303,11 +289,8 @@ __device__ __forceinline__ void prepare_rows(const Bf16Arguments& a, const Clust
   for (int j = 0, n = rank; n * tile::kChunk < a.L; ++j, n += 2) {
     const ChunkSlot<Shape::kDk> slot = memory.slot(j % kOwnSlots);
     barriers.raw[j % kOwnSlots].wait(j / kOwnSlots % 2);
-    if (const int rows = a.L - n * tile::kChunk; Heads::kArePacked && rows < tile::kChunk) {
-      clear_rows(slot, rows);
-      fence_async_proxy();
-      wait_at_named_barrier(kOfRows, tile::kWarpgroup);
-    }
+    const int rows = a.L - n * tile::kChunk;
+    if (Heads::kArePacked && rows < tile::kChunk) clear_rows(slot, rows, kOfRows);
     if (kNormalize) find_factors(slot, warp, barriers.factors);
     const Way way = decay_with_anchors<kNormalize>(slot, warp, barriers.ways[j % kOwnSlots], kOfRows, barriers.factors);
     if (way == kLongWay) {

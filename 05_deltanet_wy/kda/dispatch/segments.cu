@@ -419,7 +419,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 }  // namespace
 
 void segments(const Bf16Arguments& a, const LaunchPlan& plan, const WalkedHeads& heads) {
-  const PreparedUpdates updates = prepare_with_one_anchor(a, plan.length / kChunk, heads);
+  const PreparedUpdates updates =
+      prepare_with_one_anchor(a, plan.segments > 1 ? plan.length / kChunk : 0, heads);  // one segment needs no bounds
   end_part("prepare");
   const delta_rule::Bf16Arguments of_states = without_gates(a);
   const UpdateTileMaps maps = update_maps(updates, a);

@@ -4,8 +4,7 @@
 ///
 /// Idea: as in `dispatch` of `delta_rule`, copies with more columns make every problem up to Dk = Dv = 128 one that
 /// `tensor_core` supports. The columns are zeros; for g that means gates of 1. On Hopper `warpgroups` computes those of
-/// more than a few positions, unless keys have to be normalised, and `segments` where few heads would leave
-/// multiprocessors idle. Wider problems, and all where the tiles do not fit into a block's shared memory, are computed in
+/// more than a few positions, and `segments` where few heads would leave multiprocessors idle. Wider problems, and all where the tiles do not fit into a block's shared memory, are computed in
 /// fp32, position after position.
 /// Improves on: `tensor_core` does not support widths that are no multiple of 16 or rows that are not aligned.
 /// Unchanged: the products.

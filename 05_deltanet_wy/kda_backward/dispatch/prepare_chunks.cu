@@ -11,7 +11,7 @@
 /// Resources: 74 KB of shared memory: three blocks per multiprocessor.
 /// Bytes: per position 8 Dk + 4 in; 6 Dk + 384 and Dk / 16 of decays out.
 /// Bound by: the memory's bandwidth.
-/// Requires: an empty one_anchor_unsupported(), keys as they are.
+/// Requires: an empty one_anchor_unsupported().
 
 #include <cuda_runtime.h>
 
@@ -116,10 +116,11 @@ __device__ __forceinline__ float bound_of_chunk(const ChunkSlot<kDk>& slot, cons
 }
 
 /// Grid (N, H, B).
-template <int kDk>
+template <int kDk, bool kNormalize>
 __global__ void __launch_bounds__(kWarpgroup, 3)
     prepare_chunks_kernel(Bf16Arguments a, PreparedChunks out, const __grid_constant__ ChunkMaps maps) {
   __shared__ Barrier raw;
+  __shared__ float factors[kChunk];      // of keys
   __shared__ int ways[kWarpgroup / 32];  // that the warps' columns allow; later whether they allow one anchor
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), t = n * kChunk;
   // The shuffle tells the compiler that `warp` is the same in all lanes. Branches around products depend on it.
@@ -147,9 +148,14 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
   __syncthreads();
   raw.wait(0);
 
-  const Way way = decay_with_anchors<false>(slot, warp, ways, kOfBlock, nullptr);
-  if (way == kLongWay) decay_sub_chunk(slot, warp);
+  if (kNormalize) find_factors(slot, warp, factors);
+  const Way way = decay_with_anchors<kNormalize>(slot, warp, ways, kOfBlock, factors);
+  if (way == kLongWay) {
+    if (kNormalize) normalize_keys(slot, warp, factors);
+    decay_sub_chunk(slot, warp);
+  }
   __syncthreads();
+  if (kNormalize && thread < kChunk) store_global(out.factors + chunk * kChunk + thread, factors[thread]);
   BlockRow scores = {}, A = {};
   if (way == kOneAnchor) {
     scores_with_one_anchor(reinterpret_cast<WarpgroupScores&>(scores), slot.Q(), slot, warp);
@@ -215,7 +221,10 @@ PreparedChunks prepare_chunks(const Bf16Arguments& a, float* bounds) {
       workspace<__nv_bfloat16>("kda --backward: T and P", std::size_t(chunks * kMatrixRows * std::int64_t(kChunk)));
   auto* decays = workspace<float>("kda --backward: decays of chunks", std::size_t(chunks * a.Dk));
   auto* anchors = workspace<int>("kda --backward: anchors of chunks", std::size_t(chunks));
-  const PreparedChunks out{int(N), rows, rows + elements, rows + 2 * elements, matrices, decays, anchors, bounds};
+  auto* factors =
+      a.normalize_keys ? workspace<float>("kda --backward: factors of keys", std::size_t(chunks * kChunk)) : nullptr;
+  const PreparedChunks out{int(N),  rows,    rows + elements, rows + 2 * elements, matrices, decays,
+                           anchors, factors, bounds};
   const TensorSizes keys = tensor_sizes(a, a.Dk);
   const auto map = [&](__nv_bfloat16* data, std::int64_t rows, int columns) {
     return tile_map(packed(data, a.H, rows, columns), {a.B, a.H, rows, columns}, kChunk);
@@ -231,13 +240,17 @@ PreparedChunks prepare_chunks(const Bf16Arguments& a, float* bounds) {
     launch(kernel, {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), unsigned(kWarpgroup), shared_bytes}, a, out,
            maps);
   };
-  a.Dk <= 64 ? start(prepare_chunks_kernel<64>, kSharedBytes<64>)
-             : start(prepare_chunks_kernel<128>, kSharedBytes<128>);
+  if (a.Dk <= 64) {
+    start(a.normalize_keys ? prepare_chunks_kernel<64, true> : prepare_chunks_kernel<64, false>, kSharedBytes<64>);
+  } else {
+    start(a.normalize_keys ? prepare_chunks_kernel<128, true> : prepare_chunks_kernel<128, false>, kSharedBytes<128>);
+  }
   return out;
 }
 
 std::int64_t prepared_chunks_memory(const Bf16Arguments& a) {
-  return all_chunks(a) * (kChunk * 6 * std::int64_t(a.Dk) + 2 * kMatrixRows * kChunk + 4 * a.Dk + 4);
+  const std::int64_t factors = a.normalize_keys ? 4 * kChunk : 0;
+  return all_chunks(a) * (kChunk * 6 * std::int64_t(a.Dk) + 2 * kMatrixRows * kChunk + 4 * a.Dk + 4 + factors);
 }
 
 }  // namespace tutorial::kda

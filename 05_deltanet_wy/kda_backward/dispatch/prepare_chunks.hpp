@@ -26,11 +26,12 @@ struct PreparedChunks {
   __nv_bfloat16* matrices;  ///< [B, H, N, 3, 64, 64]: -T rounded, its rounding error, P
   float* decays;            ///< [B, H, N, Dk], exp(b_end), with a minus if the chunk has one anchor
   int* anchors;             ///< [B, H, N]: 1 if it has one, else 0. 32 chunks in a line of the cache
+  float* factors;           ///< [B, H, 64 N] of keys that are to be normalised; null: they are as they are
   float* bounds;            ///< [B, H, N], of chunks (chunk/zero_starts.cuh); null: not wanted
 };
 
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Every beta is at least
-/// kLeastBeta. The next kernel may start early. Requires: an empty one_anchor_unsupported(), keys as they are.
+/// kLeastBeta. The next kernel may start early. Requires: an empty one_anchor_unsupported().
 /// @param bounds where the bounds of chunks go, or null
 /// @throws CudaError if the memory cannot be allocated or the launch is refused
 PreparedChunks prepare_chunks(const Bf16Arguments&, float* bounds = nullptr);

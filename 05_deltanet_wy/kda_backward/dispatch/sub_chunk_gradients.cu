@@ -20,7 +20,8 @@ using sub_chunks::kColumns;
 
 /// The gradients of the chunks that have no anchor, all but dv. Grid (chunks, H, B).
 /// @tparam Shape its keys are the columns of Dv
-template <class Shape>
+/// @tparam kNormalize whether there are factors of keys
+template <class Shape, bool kNormalize>
 __global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
     sub_chunks_kernel(Bf16BackwardArguments g, PreparedChunks prepared, WalkedChunks x) {
   const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x);
@@ -31,9 +32,10 @@ __global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
     const auto* of_chunk = reinterpret_cast<const uint4*>(states + chunk * state_rows(g.Dv) * g.Dk);
     return sub_chunks::StateFragments{of_chunk + lane_index(), g.Dk / 16 * 32};
   };
+  const float* factors = kNormalize ? prepared.factors + chunk * kChunk : nullptr;
   // What is read of a tile of columns after its last barrier is written again after the next one's first barrier.
   for (int column = 0; column < g.Dk; column += kColumns) {
-    sub_chunks::gradients_of_chunk<Shape>(g, {b, h, n, column, x.v_new, nullptr}, fragments(x.S), fragments(x.dS));
+    sub_chunks::gradients_of_chunk<Shape>(g, {b, h, n, column, x.v_new, factors}, fragments(x.S), fragments(x.dS));
   }
 }
 
@@ -42,7 +44,7 @@ __global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
 void gradients_by_sub_chunks(const Bf16BackwardArguments& g, const PreparedChunks& prepared, const WalkedChunks& x) {
   select_shape(g.Dv, [&]<class Shape>(Shape) {
     if constexpr (Shape::kDk <= 128) {
-      launch(sub_chunks_kernel<Shape>,
+      launch(prepared.factors ? sub_chunks_kernel<Shape, true> : sub_chunks_kernel<Shape, false>,
              {dim3(unsigned(prepared.N), unsigned(g.H), unsigned(g.B)), unsigned(sub_chunks::kGradientThreads),
               sizeof(sub_chunks::ChunkMemory<Shape>)},
              g, prepared, x);

@@ -428,7 +428,7 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     store_states(at.is_reversed ? maps.dS : maps.S, memory.stored().state, barriers, at.chunks, at.tile,
                  segments.starts.tiles);
   } else if (threadIdx.x == 64) {
-    store_rows(at.is_reversed ? maps.dv : maps.v_new, memory.stored(), barriers, at.chunks, at.first);
+    store_rows(at.is_reversed ? maps.dv : maps.v_new, nullptr, memory.stored(), barriers, at.chunks, at.first);
   }
 }
 

@@ -44,7 +44,7 @@
 /// share what they read, and 3 856 in gradients_kernel, if those of Dk do: 10.0 KB.
 /// Bound by: the memory's bandwidth; with few heads the chain of the walks.
 /// Requires: compute capability 9.0, what one_anchor_unsupported() requires, Dk and Dv up to 128; tensors that a tensor
-/// map can describe; keys as they are.
+/// map can describe.
 /// Weakness: one column that forgets too much makes its whole chunk go through sub-chunks. The decayed rows, the states
 /// of all chunks and v_new cross memory.
 /// Sources: those of `tensor_core`; gla_backward's `one_anchor` for the anchor and dg.
@@ -53,6 +53,7 @@
 
 #include <string>
 
+#include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/segments.hpp"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/walk_segments.cuh"
 #include "05_deltanet_wy/kda_backward.hpp"
@@ -131,6 +132,7 @@ void run(const Bf16BackwardArguments& g, const delta_rule::BackwardSegments& cut
     launch(gradients_kernel<kDv>, config, g, ChunkGradientMaps(g, prepared, x, kDv), prepared);
   };
   g.Dv <= 64 ? start.template operator()<64>() : start.template operator()<128>();
+  if (g.normalize_keys) normalize_rows_backward({g.B, g.H, g.L}, g.k, read_only(g.dk), g.dk, g.Dk);
   end_part("gradients");
 }
 
@@ -145,7 +147,6 @@ void segments_backward(const Bf16BackwardArguments& g) {
 }
 
 std::string warpgroups_backward_unsupported(const Bf16BackwardArguments& g) {
-  if (g.normalize_keys) return "keys are not normalised: where chunks have no anchor, they would be rounded once more";
   if (const std::string reason = tensor_core_backward_unsupported(g); !reason.empty()) return reason;
   if (const std::string reason = warpgroup_products_missing(); !reason.empty()) return reason;
   const auto why_not = [&](const auto& view, int width) {
