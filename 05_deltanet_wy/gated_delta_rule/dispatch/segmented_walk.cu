@@ -6,6 +6,7 @@
 #include "05_deltanet_wy/delta_rule/dispatch/segmented_plan.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/segmented_walk.cuh"
 #include "05_deltanet_wy/gated_delta_rule/decayed_warp_products.cuh"
+#include "05_deltanet_wy/gated_delta_rule/prepare_packed.hpp"
 #include "05_deltanet_wy/gated_delta_rule_packed/dispatch/walks.hpp"
 #include "common/device/device.hpp"
 #include "common/parts.hpp"
@@ -65,7 +66,7 @@ std::string walk_packed_unsupported(const PackedBf16Arguments& p) {
 }
 
 std::int64_t walk_packed_memory(const PackedBf16Arguments& p) {
-  return prepared_memory(p.all, tile::packed_chunks(tile::extents_of(p.all), p.N)) + p.N * std::int64_t(sizeof(int4));
+  return prepared_memory(p) + p.N * std::int64_t(sizeof(int4));
 }
 
 std::int64_t segmented_walk_memory(const Bf16Arguments& a, const tile::LaunchPlan& plan) {
