@@ -259,7 +259,7 @@ class SegmentHeads : public SequenceHeads {
     // The first segment asks for the second one: where that may not start, the head is another kernel's.
     const int start = zero_start<kOneBlockThreads>(a, b, h, max(begin, length_));
     if (start == tile::kNoWarmUp) {
-      if (threadIdx.x == 0) store_global(left_ + std::int64_t(n * a.B + b) * a.H + h, 1);
+      if (threadIdx.x == 0) atomicAdd(left_ + std::int64_t(n * a.B + b) * a.H + h, 1);  // other segments may, too
       return false;
     }
     const int first = begin > 0 ? start : 0;

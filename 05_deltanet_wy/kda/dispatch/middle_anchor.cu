@@ -685,7 +685,7 @@ struct PackedSegments {
     return walk.sequence_end - walk.sequence_begin > length;
   }
   __device__ __forceinline__ void report(const Bf16Arguments& a, const Walk& walk, bool is_walked) const {
-    if (!is_walked) store_global(left + std::int64_t(walk.state) * a.H + walk.h, 1);
+    if (!is_walked) atomicAdd(left + std::int64_t(walk.state) * a.H + walk.h, 1);  // other segments may, too
   }
 };
 
