@@ -182,6 +182,9 @@ cudaError_t launch_of(const Sample& sample) {
 class HandOversTest : public testing::TestWithParam<Sample> {};
 
 TEST_P(HandOversTest, AreInOrder) {
+#if defined(EMULATOR_TSAN)
+  if (std::string(GetParam().name).starts_with("Packed")) GTEST_SKIP() << "takes minutes with ThreadSanitizer";
+#endif
   // One order is enough for what all orders run. In another one a block may take another branch.
   for (const char* schedule : {"forward", "warps", "random:1"}) {
     setenv("EMULATOR_SCHEDULE", schedule, 1);
