@@ -463,6 +463,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     scale_rows<Shape>(dK, [&](int t) { return -at.factors[t] * ex2(at.sums[t]); });
     add_from_scores<Shape>(dQ, Y, K);
     add_from_scores<Shape>(dK, Z, K);
+    add_row_products<Shape>(products, 1, dQ, Q);  // of what dK has, too: what a pair adds here, dK takes away
     if (alike) {  // Y's rounding errors, and then the products with v_new's. Both take the place of Z for a while
       const auto add_errors = [&](auto score, auto own) {
         __syncthreads();
@@ -484,7 +485,6 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       put_Z();
       __syncthreads();
     }
-    add_row_products<Shape>(products, 1, dQ, Q);
     add_row_products<Shape>(products, 1, dK, K);
     add_rows<Shape>(dQ, K, [&](int t) { return at.own[t]; });
     __syncthreads();  // no warp reads dO or dV any more

@@ -278,43 +278,54 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       wgmma_commit();
       wgmma_wait<0>(dQ);
     }
-    if (barriers.alike[0] || barriers.alike[1]) {
-      ring_of_dS.wait(barriers.full + kDS);
+    const auto alike = [&] { return barriers.alike[0] || barriers.alike[1]; };
+    if (alike()) {  // what rounding leaves out of Y
+#pragma unroll 1
       for (int other = 0; other <= group; ++other) {
         if (!barriers.alike[other]) continue;
+        wgmma_fence(scores);
+        start_scores_of_rows<kDv>(scores, tiles().dO, own_row, tiles().V, other * kChunk);
+        wgmma_commit();
+        wgmma_wait<0>(scores);
+        decay_scores<false, false>(y, scores, at, own_row, other * kChunk);
+        keep_errors(scores);
+        round_columns(y, scores);
+        wgmma_fence(dQ, y);
+        start_product_with_rows<kDk>(dQ, y, tiles().K, other * kChunk);
+        wgmma_commit();
+        wgmma_wait<0>(dQ);
+      }
+    }
+    wait(kQ);
+    products_ring.wait(barriers.products_empty);
+    TwoRows products;
+    multiply_rows<kDk>(products, dQ, tiles().Q, own_row);
+    pass_on(products, 1, 1, true);  // of what dK has, too: what a pair adds here, dK takes away
+    if (alike()) {                  // what rounding leaves out of v_new
+      ring_of_dS.wait(barriers.full + kDS);
 #pragma unroll 1
-        for (const bool of_values : {false, true}) {  // what rounding leaves out of Y, and then of v_new
-          wgmma_fence(scores);
-          start_scores_of_rows<kDv>(scores, tiles().dO, own_row, of_values ? tiles().V_errors : tiles().V,
-                                    other * kChunk);
-          wgmma_commit();
-          wgmma_wait<0>(scores);
-          if (of_values && other == group) {
-            TwoRows errors;
-            diagonal_of(errors, scores);
-            own[0] += errors[0];
-            own[1] += errors[1];
-          }
-          decay_scores<false, false>(y, scores, at, own_row, other * kChunk);
-          if (!of_values) {
-            keep_errors(scores);
-            round_columns(y, scores);
-          }
-          wgmma_fence(dQ, y);
-          start_product_with_rows<kDk>(dQ, y, tiles().K, other * kChunk);
-          wgmma_commit();
-          wgmma_wait<0>(dQ);
+      for (int other = 0; other <= group; ++other) {
+        if (!barriers.alike[other]) continue;
+        wgmma_fence(scores);
+        start_scores_of_rows<kDv>(scores, tiles().dO, own_row, tiles().V_errors, other * kChunk);
+        wgmma_commit();
+        wgmma_wait<0>(scores);
+        if (other == group) {
+          TwoRows errors;
+          diagonal_of(errors, scores);
+          own[0] += errors[0];
+          own[1] += errors[1];
         }
+        decay_scores<false, false>(y, scores, at, own_row, other * kChunk);
+        wgmma_fence(dQ, y);
+        start_product_with_rows<kDk>(dQ, y, tiles().K, other * kChunk);
+        wgmma_commit();
+        wgmma_wait<0>(dQ);
       }
       release(kDS);
       ring_of_dS.advance();
     }
     sum_rows(own);
-    wait(kQ);
-    products_ring.wait(barriers.products_empty);
-    TwoRows products;
-    multiply_rows<kDk>(products, dQ, tiles().Q, own_row);
-    pass_on(products, 1, 1, true);
     add_rows<kDk>(dQ, own, tiles().K, own_row);
     wait(kDV);
     wgmma_fence(dK);
@@ -388,6 +399,22 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       start_product_with_rows<kDk>(dK, y, tiles().Q, other * kChunk);
       wgmma_commit();
       wgmma_wait<0>(dK);
+    }
+    if (barriers.alike[group]) {  // what rounding leaves out of Y^T
+#pragma unroll 1
+      for (int other = group; other < 2; ++other) {
+        wgmma_fence(scores);
+        start_scores_of_rows<kDv>(scores, tiles().V, own_row, tiles().dO, other * kChunk);
+        wgmma_commit();
+        wgmma_wait<0>(scores);
+        decay_scores<true, false>(y, scores, at, own_row, other * kChunk);
+        keep_errors(scores);
+        round_columns(y, scores);
+        wgmma_fence(dK, y);
+        start_product_with_rows<kDk>(dK, y, tiles().Q, other * kChunk);
+        wgmma_commit();
+        wgmma_wait<0>(dK);
+      }
     }
     release(kDO);
     for (int other = group; other < 2; ++other) {  // -Z^T K
