@@ -68,24 +68,28 @@ package_operator(causal_dot_product linear_attention_stages "causal_dot_product|
   HEADERS 01_linear_attention/causal_dot_product.hpp 01_linear_attention/causal_dot_product_backward.hpp)
 package_operator(linear_attention chunkwise_stages "linear_attention|linear_attention_[a-z_]+" USES causal_dot_product
   HEADERS 02_chunkwise/linear_attention.hpp 02_chunkwise/linear_attention_backward.hpp 02_chunkwise/normalized.hpp
-          02_chunkwise/normalized_backward.hpp 02_chunkwise/packed.hpp)
-package_operator(gla gla_stages "gla|gla_backward|gla_packed"
-  HEADERS 03_gla/gla.hpp 03_gla/gla_backward.hpp 03_gla/packed.hpp)
+          02_chunkwise/normalized_backward.hpp 02_chunkwise/packed.hpp 02_chunkwise/packed_backward.hpp)
+package_operator(gla gla_stages "gla|gla_backward|gla_packed|gla_packed_backward"
+  HEADERS 03_gla/gla.hpp 03_gla/gla_backward.hpp 03_gla/packed.hpp 03_gla/packed_backward.hpp)
 package_operator(retention gla_stages "retention|retention_backward" USES gla
   HEADERS 03_gla/retention.hpp 03_gla/retention/requirements.hpp 03_gla/retention_backward.hpp)
 package_operator(fused_gla fused_chunk_stages "gla|gla_packed" USES gla
   HEADERS 04_fused_chunk/fused_gla.hpp 04_fused_chunk/packed_gla.hpp)
-package_operator(simple_gla fused_chunk_stages "simple_gla|simple_gla_backward|simple_gla_packed" USES gla
-  HEADERS 04_fused_chunk/simple_gla.hpp 04_fused_chunk/simple_gla_backward.hpp 04_fused_chunk/packed_simple_gla.hpp)
+package_operator(simple_gla fused_chunk_stages
+  "simple_gla|simple_gla_backward|simple_gla_packed|simple_gla_packed_backward" USES gla
+  HEADERS 04_fused_chunk/simple_gla.hpp 04_fused_chunk/simple_gla_backward.hpp 04_fused_chunk/packed_simple_gla.hpp
+          04_fused_chunk/packed_backward.hpp)
 package_operator(delta_rule deltanet_wy_stages "delta_rule|delta_rule_backward|delta_rule_packed|delta_rule_packed_backward|chunk"
   USES gated_delta_rule
-  HEADERS 05_deltanet_wy/delta_rule.hpp 05_deltanet_wy/delta_rule_backward.hpp 05_deltanet_wy/packed_delta_rule.hpp)
+  HEADERS 05_deltanet_wy/delta_rule.hpp 05_deltanet_wy/delta_rule_backward.hpp 05_deltanet_wy/packed_delta_rule.hpp
+          05_deltanet_wy/packed_backward.hpp)
 package_operator(gated_delta_rule deltanet_wy_stages
   "gated_delta_rule|gated_delta_rule_backward|gated_delta_rule_packed|gated_delta_rule_packed_backward" USES delta_rule
   HEADERS 05_deltanet_wy/gated_delta_rule.hpp 05_deltanet_wy/gated_delta_rule_backward.hpp
           05_deltanet_wy/packed_gated_delta_rule.hpp 05_deltanet_wy/packed_backward.hpp)
 package_operator(kda deltanet_wy_stages "kda|kda_backward|kda_packed|kda_packed_backward" USES delta_rule
-  HEADERS 05_deltanet_wy/kda.hpp 05_deltanet_wy/kda_backward.hpp 05_deltanet_wy/packed_kda.hpp)
+  HEADERS 05_deltanet_wy/kda.hpp 05_deltanet_wy/kda_backward.hpp 05_deltanet_wy/packed_kda.hpp
+          05_deltanet_wy/packed_backward.hpp)
 
 package_operator(scan scan_stages "scan"
   HEADERS 06_scan/scan.hpp 06_scan/scan_backward.hpp 06_scan/scan/requirements.hpp)
