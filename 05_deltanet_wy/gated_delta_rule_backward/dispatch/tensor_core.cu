@@ -472,18 +472,16 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
         add_from_scores<Shape>(dQ, Z, K);
       };
       const auto load_values = [&](const View<__nv_bfloat16>& values) {
-        __syncthreads();
         Shape::load(v_new, values.row(b, h, t), values.stride_l, rows, g.Dv);
         cp_async_commit();
         cp_async_wait<0>();
+        __syncthreads();
       };
       add_errors([](float y) { return y - float(__nv_bfloat16(y)); }, [](float&, float) {});
       load_values(x.v_errors);
       add_errors(as_it_is, [](float& own, float y) { own += y; });
       load_values(x.v_new);
-      __syncthreads();
       put_Z();
-      __syncthreads();
     }
     add_row_products<Shape>(products, 1, dK, K);
     add_rows<Shape>(dQ, K, [&](int t) { return at.own[t]; });

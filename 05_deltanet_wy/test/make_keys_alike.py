@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""Writes keys_alike.safetensors, from which barriers_test.cpp runs gradients: one head of 390 positions, widths of 64. All
+chunks but the fourth have keys of a cosine of about 0.95 and are marked (05_deltanet_wy/chunk/alike_keys.cuh)."""
+
+import json
+from pathlib import Path
+import struct
+
+import numpy as np
+
+L, D = 390, 64
+
+
+def bf16(x):
+    """Bits of the nearest numbers."""
+    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def main() -> None:
+    random = np.random.default_rng(1)
+    normal = lambda: random.normal(size=(1, 1, L, D))  # noqa: E731
+    own, common = normal(), normal()[:, :, :1]
+    own, common = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (own, common))
+    is_fresh = (np.arange(L) // 64 == 3)[:, None]
+    k = np.where(is_fresh, own, np.sqrt(0.95) * common + np.sqrt(0.05) * own)
+    k /= np.linalg.norm(k, axis=-1, keepdims=True)
+    tensors = {
+        "q": bf16(normal()), "k": bf16(k), "v": bf16(normal()), "do": bf16(normal()),
+        "beta": np.full((1, 1, L), 0.98, np.float32), "g": np.full((1, 1, L), -0.01, np.float32),
+    }  # fmt: skip
+    header, offset = {}, 0
+    for name, x in tensors.items():
+        dtype = "BF16" if x.dtype == np.uint16 else "F32"
+        header[name] = {"dtype": dtype, "shape": list(x.shape), "data_offsets": [offset, offset + x.nbytes]}
+        offset += x.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path = Path(__file__).with_name("keys_alike.safetensors")
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(x.tobytes() for x in tensors.values()))
+
+
+if __name__ == "__main__":
+    main()
