@@ -87,6 +87,8 @@ constexpr HarmlessMutants kHarmlessMutants[] = {
      "another fence of these threads follows before a copy or a product reads the rows"},
     {"sub_chunk_anchors.cuh", R"(\}\n  fence_async_proxy\(\);\n  multiply)", "relaxed early late",
      "another fence of these threads follows before a copy or a product reads the rows"},
+    {"kda/5_one_anchor.cu", "copies and threads have read the slot", "relaxed early late",
+     "behind the last fence before it only bounds are computed from the slot, and the problem needs none"},
     {"kda/5_one_anchor.cu", "no warp needs the keys' rows any more", "early",
      "the last that a warp does before it is to write rows of its own"},
     {"kda/dispatch/cluster.cuh", R"((wait|arrive)_at_named_barrier\(kScoresRead)", "early",

@@ -130,6 +130,8 @@ __device__ __forceinline__ float walk_forwards(WarpgroupState<Shape::kDk>& S, co
         put_output(stored.rows, v_new, 1);
         pass_to_copies(barriers.rows_full[0]);
         rows_ring.advance();
+      } else {
+        end_reads();
       }
     }
     // V may be filled again: between the ordinary loads that have read it and this arrival is a fence_async_proxy(),

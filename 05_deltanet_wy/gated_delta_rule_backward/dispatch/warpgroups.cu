@@ -278,11 +278,13 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       wgmma_commit();
       wgmma_wait<0>(dQ);
     }
-    const auto alike = [&] { return barriers.alike[0] || barriers.alike[1]; };
-    if (alike()) {  // what rounding leaves out of Y
+    // Read here: whoever tells the next pair's waits for one lane of each warp, long after this.
+    const unsigned alike = unsigned(barriers.alike[0]) | unsigned(barriers.alike[1]) << 1;
+    const auto is_alike = [&](int chunk) { return (alike >> chunk & 1) != 0; };
+    if (alike) {  // what rounding leaves out of Y
 #pragma unroll 1
       for (int other = 0; other <= group; ++other) {
-        if (!barriers.alike[other]) continue;
+        if (!is_alike(other)) continue;
         wgmma_fence(scores);
         start_scores_of_rows<kDv>(scores, tiles().dO, own_row, tiles().V, other * kChunk);
         wgmma_commit();
@@ -301,11 +303,11 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     TwoRows products;
     multiply_rows<kDk>(products, dQ, tiles().Q, own_row);
     pass_on(products, 1, 1, true);  // of what dK has, too: what a pair adds here, dK takes away
-    if (alike()) {                  // what rounding leaves out of v_new
+    if (alike) {                    // what rounding leaves out of v_new
       ring_of_dS.wait(barriers.full + kDS);
 #pragma unroll 1
       for (int other = 0; other <= group; ++other) {
-        if (!barriers.alike[other]) continue;
+        if (!is_alike(other)) continue;
         wgmma_fence(scores);
         start_scores_of_rows<kDv>(scores, tiles().dO, own_row, tiles().V_errors, other * kChunk);
         wgmma_commit();
@@ -400,7 +402,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       wgmma_commit();
       wgmma_wait<0>(dK);
     }
-    if (barriers.alike[group]) {  // what rounding leaves out of Y^T
+    if (is_alike(group)) {  // what rounding leaves out of Y^T
 #pragma unroll 1
       for (int other = group; other < 2; ++other) {
         wgmma_fence(scores);
