@@ -101,12 +101,11 @@ void Block::fail(const char* what, std::source_location where, const KernelThrea
 
 void Block::require(Feature feature, const char* instruction, std::source_location where) {
   if (launch_.device.has(feature)) return;
-  std::string what;
   {
     const sanitizer::Unwatched unwatched;
-    what = std::string(instruction) + " needs compute capability 9.0" +
-           (feature == Feature::warpgroup_products ? "" : " or later") + ", and the device of EMULATOR_DEVICE has " +
-           launch_.device.capability_text();
+    const std::string what = std::string(instruction) + " needs compute capability 9.0" +
+                             (feature == Feature::warpgroup_products ? "" : " or later") +
+                             ", and the device of EMULATOR_DEVICE has " + launch_.device.capability_text();
     fail(what.c_str(), where, *running_);
   }
   pause();  // next() picks no thread any more

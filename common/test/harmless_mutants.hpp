@@ -87,6 +87,8 @@ constexpr HarmlessMutants kHarmlessMutants[] = {
      "another fence of these threads follows before a copy or a product reads the rows"},
     {"sub_chunk_anchors.cuh", R"(\}\n  fence_async_proxy\(\);\n  multiply)", "relaxed early late",
      "another fence of these threads follows before a copy or a product reads the rows"},
+    {"kda/dispatch/middle_anchor.cu", "// for V", "relaxed late",
+     "the warps that have prepared the chunk waited for the same bytes before they said so"},
     {"kda/5_one_anchor.cu", "copies and threads have read the slot", "relaxed early late",
      "behind the last fence before it only bounds are computed from the slot, and the problem needs none"},
     {"kda/5_one_anchor.cu", "no warp needs the keys' rows any more", "early",
