@@ -160,6 +160,7 @@ void use_wgmma() {
 void use_stmatrix() {
   auto* memory = tutorial::dynamic_shared<unsigned char, 1024>();
   const std::uint32_t fragment[1] = {0};
+  if (threadIdx.x >= 32) return;  // one warp: others would write the same rows
   tutorial::stmatrix(memory + threadIdx.x % 8 * 16, fragment);
 }
 
