@@ -60,7 +60,8 @@ class Zeros {
 
 // How many stages ran.
 int launch_stages(const Operator& definition, Sizes sizes) {
-  if (definition.form().find("lengths") != std::string::npos) sizes["N"] = std::exchange(sizes["B"], 1);  // many sequences for many entries
+  if (definition.form().find("lengths") != std::string::npos)
+    sizes["N"] = std::exchange(sizes["B"], 1);  // many sequences for many entries
   Problem planned = plan_problem(definition, {.sizes = sizes, .seed = 1, .modest = true});
   if (bytes_of(definition, planned.sizes) > kMostBytes) return 0;
   Zeros zeros(definition, std::move(planned));
