@@ -89,6 +89,7 @@ __device__ __forceinline__ bool is_marked_flipped(const uint4* T) {
 __device__ __forceinline__ std::uint32_t load_mark(const uint4* T, std::int64_t chunk) {
   return load_early(&T[chunk * 2 * kLowerBlocks * 32 + 3].y);
 }
+/// The same of T as a tile.
 __device__ __forceinline__ std::uint32_t load_mark(const PreparedTiles& prepared, std::int64_t chunk) {
   return load_early(reinterpret_cast<const std::uint32_t*>(prepared.tiles + chunk * kPreparedRows * 64 + 14));
 }

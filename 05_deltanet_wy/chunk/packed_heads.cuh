@@ -25,7 +25,9 @@ namespace tutorial::delta_rule {
 struct BatchHeads {
   static constexpr bool kArePacked = false;
 
+  /// The block's batch entry.
   static __device__ __forceinline__ int batch(int) { return int(blockIdx.z); }
+  /// The block's head.
   static __device__ __forceinline__ int head() { return int(blockIdx.y); }
   /// The position of the tensors at which the block's one begins.
   static __device__ __forceinline__ int first_position() { return 0; }
@@ -57,10 +59,13 @@ class SequenceHeads {
  public:
   static constexpr bool kArePacked = true;
 
-  /// @param B of the problem
+  /// The block's batch entry. @param B of the problem
   static __device__ __forceinline__ int batch(int B) { return int(blockIdx.z) % B; }
+  /// The block's head.
   static __device__ __forceinline__ int head() { return int(blockIdx.y); }
+  /// The position of the tensors at which the block's one begins.
   __device__ __forceinline__ int first_position() const { return first_; }
+  /// How many positions are walked before the first output.
   static __device__ __forceinline__ int warm_up() { return 0; }
   /// The number of the sequence's first chunk, where all chunks are prepared (common/tile/packed_chunks.cuh).
   __device__ __forceinline__ int first_chunk() const { return first_chunk_; }

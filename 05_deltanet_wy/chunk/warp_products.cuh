@@ -167,6 +167,7 @@ __device__ __forceinline__ void update_state(WarpState<kDk>& S, const SwizzledTi
 
 /// A function of anything that does nothing.
 struct Ignore {
+  /// Does nothing.
   template <class... Anything>
   __device__ void operator()(Anything&&...) const {}
 };
