@@ -134,8 +134,8 @@ int* none_left(const PackedSequences<Arguments>& p) {
 /// Starts the kernel that lists the sequences, the longest first.
 template <class Arguments>
 PackedHeads list_sequences(const PackedSequences<Arguments>& p) {
-  return PackedHeads(
-      tile::list_segments(p.cu_seqlens, {.columns = 64, .length = p.all.L, .states = 0, .sequences = p.N}));
+  const tile::PackedPlan plan{.columns = 64, .length = p.all.L, .states = 0, .sequences = p.N};
+  return PackedHeads(tile::list_segments(p.cu_seqlens, plan));
 }
 
 }  // namespace tutorial::delta_rule
