@@ -73,16 +73,19 @@ dim3 packed_grid(const Extents& e, int entries) {
   return dim3(unsigned(entries) * unsigned(e.H) * ((unsigned(e.Dv) - 1) / Shape::kDv + 1));
 }
 
+}  // namespace
+
 /// A block's segment, head and columns in this grid.
 template <class Shape>
 struct PackedPart {
-  static constexpr int b = 0;
-  int entry;                  ///< of the list
-  int sequence, begin, end;   ///< the segment
-  int start;                  ///< the entry of the segment before it, or -1
-  int h;                      ///< head
-  int first_column, columns;  ///< the columns of Dv that exist, up to Shape::kDv
+  static constexpr int b = 0;  ///< batch entry
+  int entry;                   ///< of the list
+  int sequence, begin, end;    ///< the segment
+  int start;                   ///< the entry of the segment before it, or -1
+  int h;                       ///< head
+  int first_column, columns;   ///< the columns of Dv that exist, up to Shape::kDv
 
+  /// That of the calling block.
   __device__ __forceinline__ PackedPart(const Extents& e, const PackedPlan& plan) {
     const int tiles = (e.Dv - 1) / Shape::kDv + 1, block = int(blockIdx.x);
     entry = block / tiles / e.H;
@@ -99,5 +102,4 @@ struct PackedPart {
   }
 };
 
-}  // namespace
 }  // namespace tutorial::tile
