@@ -11,12 +11,12 @@
 #include <emulator/warp_roles.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "common/test/temporary_folder.hpp"
 #include "runtime_support.hpp"
 
 namespace emulator::test {
@@ -191,8 +191,8 @@ TEST(Trace, AKernelThatStartsEarlyOverlapsWithTheOneBefore) {
 }
 
 TEST(Trace, TheEnvironmentAsksForAFileOfTheLaunchThatGotStuck) {
-  const std::string file = testing::TempDir() + "emulator_trace.json";
-  std::remove(file.c_str());
+  const tutorial::TemporaryFolder folder; // another order of threads may run this test at the same time
+  const std::string file = folder / "trace.json";
   {
     const Environment traced("EMULATOR_TRACE", file);
     EXPECT_EQ(run(1, 64, 64, hand_over), cudaSuccess);
@@ -205,7 +205,6 @@ TEST(Trace, TheEnvironmentAsksForAFileOfTheLaunchThatGotStuck) {
   text << stream.rdbuf();
   EXPECT_THAT(text.str(), HasSubstr("\"stuck\": \"block (0,0,0) is stuck"));
   EXPECT_THAT(text.str(), HasSubstr("-1, "));
-  std::remove(file.c_str());
 }
 
 }  // namespace
