@@ -45,8 +45,7 @@ __device__ __forceinline__ void walk_chain(const typename Decays::Arguments& a, 
   const int b = heads.batch(a.B), h = heads.head();
   const int column = (int(blockIdx.x) * kChains + chain) * Shape::kDv, columns = min(Shape::kDv, a.Dv - column);
   WarpgroupState<Shape::kDk> S;
-  const float* start = a.initial_state.data ? a.initial_state.row(b, h, 0) + column : nullptr;
-  load_group_state<Shape::kDk>(S, start, a.initial_state.stride_l, a.Dk, columns);
+  heads.template load_start<Shape::kDk>(S, a, column, columns);
   auto ring = Ring<kPairs>::consumer();
   auto v_ring = Ring<kPlaces>::consumer();
   auto matrix_ring = Ring<kPlaces>::consumer();
@@ -201,16 +200,21 @@ __global__ void __launch_bounds__(kOneBlockThreads, 1)
 }
 
 /// Launches it. Requires: what the operator's `one_block` requires, and up to 65535 entries.
+/// @tparam Shape with a width of keys that holds Dk
 /// @param entries batch entries, or those of all packed sequences
+template <class Shape, class Decays, class Heads>
+void start_one_block_of(const typename Decays::Arguments& a, int entries, const Heads& heads) {
+  const dim3 grid((unsigned(a.Dv) - 1) / (kChains * Shape::kDv) + 1, unsigned(a.H), unsigned(entries));
+  launch(one_block_kernel<Shape, Decays, Heads>,
+         {grid, kOneBlockThreads, std::size_t(OneBlockMemory<Shape, Decays>::kBytes)}, a, tile::chunk_maps(a),
+         tile::output_map(a), heads);
+}
+
+/// The same with the smallest shape.
 template <class Decays, class Heads = BatchHeads>
 void start_one_block(const typename Decays::Arguments& a, int entries, const Heads& heads = {}) {
-  const auto start = [&]<class Shape>(Shape) {
-    const dim3 grid((unsigned(a.Dv) - 1) / (kChains * Shape::kDv) + 1, unsigned(a.H), unsigned(entries));
-    launch(one_block_kernel<Shape, Decays, Heads>,
-           {grid, kOneBlockThreads, std::size_t(OneBlockMemory<Shape, Decays>::kBytes)}, a, tile::chunk_maps(a),
-           tile::output_map(a), heads);
-  };
-  a.Dk <= 64 ? start(tile::PanelShape<64, 64>()) : start(tile::PanelShape<128, 64>());
+  if (a.Dk <= 64) return start_one_block_of<tile::PanelShape<64, 64>, Decays>(a, entries, heads);
+  start_one_block_of<tile::PanelShape<128, 64>, Decays>(a, entries, heads);
 }
 
 }  // namespace tutorial::delta_rule

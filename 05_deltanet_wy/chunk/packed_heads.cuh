@@ -18,8 +18,17 @@
 #include "common/packed_sequences.hpp"
 #include "common/tile/packed_chunks.cuh"
 #include "common/tile/packed_segments.cuh"
+#include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::delta_rule {
+
+/// S = columns of the initial state, which may be absent. All threads of a warpgroup call.
+template <int kDk, class Arguments>
+__device__ __forceinline__ void load_initial_state(tile::WarpgroupState<kDk>& S, const Arguments& a, int b, int h,
+                                                   int first_column, int columns) {
+  tile::load_group_state<kDk>(S, a.initial_state.data ? a.initial_state.row(b, h, 0) + first_column : nullptr,
+                              a.initial_state.stride_l, a.Dk, columns);
+}
 
 /// Grid (tiles of Dv, H, B).
 struct BatchHeads {
@@ -38,6 +47,12 @@ struct BatchHeads {
   template <class Arguments>
   static __device__ __forceinline__ bool begin(Arguments&, [[maybe_unused]] int columns) {
     return true;
+  }
+  /// S = columns of the state before the first position. All threads of a warpgroup call.
+  template <int kDk, class Arguments>
+  static __device__ __forceinline__ void load_start(tile::WarpgroupState<kDk>& S, const Arguments& a, int first_column,
+                                                    int columns) {
+    load_initial_state<kDk>(S, a, batch(a.B), head(), first_column, columns);
   }
 };
 
@@ -69,6 +84,12 @@ class SequenceHeads {
   static __device__ __forceinline__ int warm_up() { return 0; }
   /// The number of the sequence's first chunk, where all chunks are prepared (common/tile/packed_chunks.cuh).
   __device__ __forceinline__ int first_chunk() const { return first_chunk_; }
+  /// S = columns of the state before the first position. All threads of a warpgroup call.
+  template <int kDk, class Arguments>
+  static __device__ __forceinline__ void load_start(tile::WarpgroupState<kDk>& S, const Arguments& a, int first_column,
+                                                    int columns) {
+    load_initial_state<kDk>(S, a, batch(a.B), head(), first_column, columns);
+  }
 
  protected:
   /// Makes `a` the problem of a sequence.

@@ -49,28 +49,47 @@ struct InverseTiles {
       : K{reinterpret_cast<__nv_bfloat16*>(memory)}, T{{K.data}} {}
 };
 
+constexpr int kNoChunk = -1;
+
+/// Where the chunks of a sequence begin.
+struct ChunksOfSequence {
+  static __device__ __forceinline__ int position(int n) { return n * kChunk; }
+};
+
+/// Where those of segments begin; an entry of the list may have none.
+struct ChunksOfSegments {
+  const int4* list;
+  int chunks;  ///< of a segment
+
+  __device__ __forceinline__ int position(int n) const {
+    const int4 segment = load_global(list + n / chunks);
+    return segment.x < 0 ? kNoChunk : segment.y + n % chunks * kChunk;
+  }
+};
+
 /// Grid (N, H, B).
 /// @param keys tiles of a chunk
 /// @param out tiles of T
-template <int kDk>
+template <int kDk, class Chunks>
 __global__ void __launch_bounds__(kWarpgroup, 5)
     prepare_inverses_kernel(Bf16Arguments a, const __grid_constant__ TensorMap keys,
-                            const __grid_constant__ TensorMap out) {
+                            const __grid_constant__ TensorMap out, Chunks chunks) {
   using Tiles = InverseTiles<kDk>;
   __shared__ Barrier full;
-  const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x);
+  const int b = int(blockIdx.z), h = int(blockIdx.y), n = int(blockIdx.x), begin = chunks.position(n);
   const bool is_first = threadIdx.x == 0;
   auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
   const Tiles tiles(memory);
   let_next_kernel_start();
+  if (begin == kNoChunk) return;
   if (is_first) {
     full.init(1);
     fence_barrier_init();
     full.arrive_expect(Tiles::kKeyBytes);
-    load_panels(tiles.K, keys, full, {.position = n * kChunk, .head = h, .batch = b});
+    load_panels(tiles.K, keys, full, {.position = begin, .head = h, .batch = b});
   }
   const MatrixGroup group(0, memory + Tiles::kTileBytes);
-  const int position = n * kChunk + group.position();
+  const int position = begin + group.position();
   const float beta = lane_index() < kBlock && position < a.L ? load_global(a.beta.row(b, h, position)) : 0.0f;
   __syncthreads();
 
@@ -92,31 +111,48 @@ __global__ void __launch_bounds__(kWarpgroup, 5)
   }
 }
 
-std::int64_t rows_of(const Bf16Arguments& a) {
-  return std::int64_t(ceil_div(a.L, kChunk)) * kInverseRows;
+std::int64_t elements(const Bf16Arguments& a, std::int64_t N) {
+  return std::int64_t(a.B) * a.H * N * kInverseRows * kChunk;
 }
 
-}  // namespace
-
-PreparedInverses prepare_inverses(const Bf16Arguments& a) {
-  const PreparedInverses out{
-      ceil_div(a.L, kChunk),
-      workspace<__nv_bfloat16>("delta_rule: tiles of T", std::size_t(std::int64_t(a.B) * a.H * rows_of(a)) * kChunk)};
+/// @param N chunks of a head
+template <class Chunks>
+PreparedInverses prepare(const Bf16Arguments& a, int N, const Chunks& chunks) {
+  const PreparedInverses out{N, workspace<__nv_bfloat16>("delta_rule: tiles of T", std::size_t(elements(a, N)))};
   const auto start = [&]<int kDk>(std::integral_constant<int, kDk>) {
-    launch(prepare_inverses_kernel<kDk>,
-           {dim3(unsigned(out.N), unsigned(a.H), unsigned(a.B)), kWarpgroup, std::size_t(InverseTiles<kDk>::kBytes)}, a,
-           tile_map(a.k, tensor_sizes(a, a.Dk), kChunk), map_of(out, a));
+    launch(prepare_inverses_kernel<kDk, Chunks>,
+           {dim3(unsigned(N), unsigned(a.H), unsigned(a.B)), kWarpgroup, std::size_t(InverseTiles<kDk>::kBytes)}, a,
+           tile_map(a.k, tensor_sizes(a, a.Dk), kChunk), map_of(out, a), chunks);
   };
   a.Dk <= 64 ? start(std::integral_constant<int, 64>()) : start(std::integral_constant<int, 128>());
   return out;
 }
 
+int chunks_of(const PackedPlan& plan) {
+  return plan.states * (plan.length / kChunk);
+}
+
+}  // namespace
+
+PreparedInverses prepare_inverses(const Bf16Arguments& a) {
+  return prepare(a, ceil_div(a.L, kChunk), ChunksOfSequence());
+}
+
+PreparedInverses prepare_inverses(const Bf16Arguments& a, const PackedPlan& plan) {
+  return prepare(a, chunks_of(plan), ChunksOfSegments{plan.segments, plan.length / kChunk});
+}
+
 TensorMap map_of(const PreparedInverses& x, const Bf16Arguments& a) {
-  return tile_map(packed(x.tiles, a.H, rows_of(a), kChunk), {a.B, a.H, rows_of(a), kChunk}, kInverseRows);
+  const std::int64_t rows = std::int64_t(x.N) * kInverseRows;
+  return tile_map(packed(x.tiles, a.H, rows, kChunk), {a.B, a.H, rows, kChunk}, kInverseRows);
 }
 
 std::int64_t prepared_inverses_memory(const Bf16Arguments& a) {
-  return std::int64_t(a.B) * a.H * rows_of(a) * kChunk * std::int64_t(sizeof(__nv_bfloat16));
+  return elements(a, ceil_div(a.L, kChunk)) * std::int64_t(sizeof(__nv_bfloat16));
+}
+
+std::int64_t prepared_inverses_memory(const Bf16Arguments& a, const PackedPlan& plan) {
+  return elements(a, chunks_of(plan)) * std::int64_t(sizeof(__nv_bfloat16));
 }
 
 }  // namespace tutorial::delta_rule

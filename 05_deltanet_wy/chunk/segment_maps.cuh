@@ -157,10 +157,14 @@ struct SegmentMaps {
     }
   }
 
-  /// The launch of the kernel that computes them: one block per 128 columns of [V | -K].
+  /// The blocks that compute them for a segment: one per 128 columns of [V | -K], the last one for -K.
+  TUTORIAL_HOST_DEVICE int blocks() const {
+    return (tiles + 1) / 2 + 1;
+  }
+  /// Their launch.
   template <class Shape>
   LaunchConfig config(const Bf16Arguments& a) const {
-    const tile::Extents with_keys{a.B, a.H, a.L, a.Dk, (ceil_div(tiles, 2) + 1) * Shape::kDv};
+    const tile::Extents with_keys{a.B, a.H, a.L, a.Dk, blocks() * Shape::kDv};
     return {tile::grid_of<Shape>(with_keys, count), kMapThreads, MapTiles<kDk>::kDepth * MapTiles<kDk>::kBytes};
   }
 
@@ -193,9 +197,11 @@ inline constexpr int kTransitions = 2;                       ///< in shared memo
 /// @tparam kIsAdjoint whether states go from the last segment to the first, multiplied by the transposes of Psi. Segments
 /// are then counted from the last one
 /// @param transitions SegmentMaps::transition_map()
+/// @param first,end the segments of a sequence among those of the maps, 0 and maps.count if there is one sequence
 template <class Shape, bool kIsAdjoint, class Kept>
 __device__ __forceinline__ void carry_columns(const Bf16Arguments& a, const TensorMap& transitions,
-                                              const SegmentMaps<Shape::kDk>& maps, Kept& kept, int tile) {
+                                              const SegmentMaps<Shape::kDk>& maps, Kept& kept, int tile, int first,
+                                              int end) {
   constexpr int kDk = Shape::kDk;
   using Transition = tile::PanelTile<kDk, kDk>;
   const int b = int(blockIdx.z), h = int(blockIdx.y);
@@ -213,7 +219,7 @@ __device__ __forceinline__ void carry_columns(const Bf16Arguments& a, const Tens
   if (threadIdx.x >= tile::kWarpgroup) {
     if (threadIdx.x > tile::kWarpgroup) return;
     auto ring = Ring<kTransitions>::producer();
-    for (int segment = 1; segment < maps.count; ++segment) {
+    for (int segment = first + 1; segment < end; ++segment) {
       if (!kept.needs_past(segment)) continue;
       ring.wait(empty);
       full[ring.stage()].arrive_expect(unsigned(maps.kTransitionBytes));
@@ -223,21 +229,21 @@ __device__ __forceinline__ void carry_columns(const Bf16Arguments& a, const Tens
     }
     return;
   }
-  float4* state = maps.state(a, {b, h, 0, tile});
+  float4* state = maps.state(a, {b, h, first, tile});
   tile::WarpgroupState<Shape::kDk> S, H, D;
   tile::RoundedState<Shape::kDk> s;
   const auto load = [&](tile::WarpgroupState<kDk>& from, const float4* state) {
     maps.load(from, state, [](const float4* four) { return load_for_update(four); });
   };
   const auto load_segment = [&](int segment, const float4* state) {
-    if (segment >= maps.count || !kept.needs_past(segment + 1)) return;
+    if (segment >= end || !kept.needs_past(segment + 1)) return;
     load(H, state);
     kept.load(segment);
   };
-  if (kept.needs_past(1)) load(S, state);
-  load_segment(1, state + maps.stride());
+  if (kept.needs_past(first + 1)) load(S, state);
+  load_segment(first + 1, state + maps.stride());
   auto ring = Ring<kTransitions>::consumer();
-  for (int segment = 1; segment < maps.count; ++segment) {
+  for (int segment = first + 1; segment < end; ++segment) {
     if (!kept.needs_past(segment)) {  // H is all that it leaves
       state += maps.stride();
 #pragma unroll
@@ -278,7 +284,7 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
     carry_segments_kernel(Bf16Arguments a, const __grid_constant__ TensorMap transitions, SegmentMaps<Shape::kDk> maps,
                           Kept kept) {
   let_next_kernel_start();
-  carry_columns<Shape, false>(a, transitions, maps, kept, int(blockIdx.x));
+  carry_columns<Shape, false>(a, transitions, maps, kept, int(blockIdx.x), 0, maps.count);
 }
 
 /// Turns what each segment makes of zeros into the state that the next segment starts from.

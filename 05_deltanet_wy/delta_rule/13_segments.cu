@@ -59,6 +59,7 @@
 #include "05_deltanet_wy/chunk/prepare_inverses.hpp"
 #include "05_deltanet_wy/chunk/segment_maps.cuh"
 #include "05_deltanet_wy/chunk/split_triangle.cuh"
+#include "05_deltanet_wy/chunk/walk_for_map.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule/segments.hpp"
 #include "common/ceil_div.hpp"
@@ -102,17 +103,6 @@ struct Tiles : ChunkTiles<Shape> {
 template <class Shape>
 constexpr std::size_t kSharedBytes = kPipelineDepth* Tiles<Shape>::kBytes + kDepth* ValuePanel::kPanelBytes;
 
-/// A chunk in shared memory for kernel 1.
-template <int kDk>
-struct InverseMapTiles : MapTiles<kDk> {
-  SplitTriangle T;  ///< in the place of T_high and T_low
-
-  static constexpr int kLoadedBytes = MapTiles<kDk>::Base::kBytes + int(SplitTriangle::Panel::kPanelBytes);
-
-  __device__ __forceinline__ explicit InverseMapTiles(unsigned char* memory)
-      : MapTiles<kDk>(memory), T{{this->T_high.data}} {}
-};
-
 /// Kernel 1: walks all segments but the last from a state of zeros, with the values V or -K. The first segment starts
 /// from S_0, and its Psi is not needed. Grid (tiles of 128 columns of [V | -K] of these segments, H, B).
 /// @param inverses those of prepare_inverses()
@@ -120,73 +110,9 @@ template <class Shape>
 __global__ void __launch_bounds__(kMapThreads, 1)
     segment_maps_kernel(Bf16Arguments a, const __grid_constant__ ChunkMaps maps,
                         const __grid_constant__ TensorMap inverses, LaunchPlan plan, SegmentMaps<Shape::kDk> out) {
-  constexpr int kDk = Shape::kDk, kDepth = InverseMapTiles<kDk>::kDepth;
-  const int b = int(blockIdx.z), h = int(blockIdx.y), chunks = plan.length / kChunk;
-  const int key_tile = (out.tiles + 1) / 2, segment = int(blockIdx.x) / (key_tile + 1);
-  const int tile = int(blockIdx.x) % (key_tile + 1), group = int(threadIdx.x) / kWarpgroup;
-  const bool is_key = tile == key_tile;
-  if (is_key && segment == 0) return;
+  const int chunks = plan.length / kChunk, tiles = out.blocks(), segment = int(blockIdx.x) / tiles;
   let_next_kernel_start();
-  __shared__ Barrier full[kDepth], empty[kDepth];
-  auto* memory = dynamic_shared<unsigned char, kTileAlignment>();
-  const auto tiles_of = [&](int stage) { return InverseMapTiles<kDk>(memory + stage * InverseMapTiles<kDk>::kBytes); };
-  if (threadIdx.x == 0) {
-    for (Barrier& barrier : full) barrier.init(1);
-    for (Barrier& barrier : empty) barrier.init(2 * 4);
-    fence_barrier_init();
-  }
-  __syncthreads();
-
-  if (group == 2) {
-    if (threadIdx.x > 2 * kWarpgroup) return;
-    auto ring = Ring<kDepth>::producer();
-    for (int n = segment * chunks; n < (segment + 1) * chunks; ++n) {
-      const InverseMapTiles<kDk> tiles = tiles_of(ring.stage());
-      Barrier& barrier = full[ring.stage()];
-      ring.wait(empty);
-      fence_async_proxy();  // V has been read by ldmatrix
-      barrier.arrive_expect(InverseMapTiles<kDk>::kLoadedBytes);
-      load_panels(tiles.K, maps.k, barrier, {.position = n * kChunk, .head = h, .batch = b});
-      load_panels(tiles.V, is_key ? maps.k : maps.v, barrier,
-                  {.column = is_key ? 0 : tile * 128, .position = n * kChunk, .head = h, .batch = b});
-      wait_for_previous_kernel();  // T
-      load_tile(inverses, tiles.T.panel.data, barrier, {.position = n * kInverseRows, .head = h, .batch = b});
-      ring.advance();
-    }
-    return;
-  }
-  const Columns columns{b, h, segment, is_key ? group : 2 * tile + group};
-  WarpgroupState<Shape::kDk> S = {};
-  if (segment == 0) out.load_initial(S, a, columns);
-  RoundedState<Shape::kDk> s;
-  WarpgroupColumns residual, v_new;
-  WarpgroupFragments factor;
-  const int unit = first_unit_of_columns();
-  auto ring = Ring<kDepth>::consumer();
-  for (int n = 0; n < chunks; ++n) {
-    const InverseMapTiles<kDk> tiles = tiles_of(ring.stage());
-    round_state<kDk>(s, S);
-    ring.wait(full);
-    load_signed_values(residual, tiles.columns(group), unit, is_key ? kPlus : kMinus);
-    wgmma_fence(residual, s);
-    start_residual<kDk>(residual, s, tiles.K);
-    wgmma_commit();
-    wgmma_wait<0>(residual);
-    round_columns(factor, residual);
-    wgmma_fence(v_new, factor);
-    start_new_values(v_new, factor, tiles.T);
-    wgmma_commit();
-    wgmma_wait<0>(v_new);
-    round_columns(factor, v_new);
-    wgmma_fence(S, factor);
-    start_state_update<kDk>(S, factor, tiles.K);
-    wgmma_commit();
-    wgmma_wait<0>(S);
-    __syncwarp();  // all lanes have read their part of V
-    if (lane_index() == 0) empty[ring.stage()].arrive();
-    ring.advance();
-  }
-  is_key ? out.store_transition(a, columns, S) : out.store_state(a, columns, S);
+  walk_for_map<Shape>(a, maps, inverses, out, {segment, segment == 0, chunks, segment * plan.length, segment * chunks});
 }
 
 /// Kernel 3. Grid (tiles of 64 columns of Dv of all segments, H, B).

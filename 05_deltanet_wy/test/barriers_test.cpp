@@ -44,6 +44,7 @@ constexpr KernelWithBarriers kKernels[] = {
     // Two segments of five chunks, then seven segments.
     {"delta_rule", "segments", "05_deltanet_wy/delta_rule/13_segments.cu", 64, 64, 600, "",
      "EMULATOR_MULTIPROCESSORS=2", "output_empty"},
+    {"delta_rule", "segments", "05_deltanet_wy/chunk/walk_for_map.cuh", 64, 64, 600, "", "EMULATOR_MULTIPROCESSORS=2"},
     {"delta_rule", "segments", "05_deltanet_wy/chunk/segment_maps.cuh", 64, 64, 800},
     {"delta_rule", "segments", "05_deltanet_wy/chunk/prepare_inverses.cu", 64, 64, 200},
     {"delta_rule --backward", "walks", "05_deltanet_wy/delta_rule_backward/3_walks.cu", 16, 16, 130},

@@ -7,6 +7,7 @@
 #include "05_deltanet_wy/chunk/prepare_inverses.hpp"
 #include "05_deltanet_wy/delta_rule.hpp"
 #include "05_deltanet_wy/delta_rule/dispatch/requirements.hpp"
+#include "05_deltanet_wy/packed_delta_rule.hpp"
 #include "05_deltanet_wy/test/stages.hpp"
 #include "common/device/device.hpp"
 #include "common/test/on_card.hpp"
@@ -61,6 +62,23 @@ TEST(DispatchTest, TakesWarpgroupsOnHopper) {
   Bf16Arguments normalized = mapped(128, 128);
   normalized.normalize_keys = true;
   EXPECT_EQ(dispatch_note(normalized).find("specialized warps, "), 0u);
+}
+
+// Maps and walk are three times the operations, so there must be six multiprocessors for each head.
+TEST(DispatchTest, CutsPackedSequencesOfFewHeads) {
+  if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
+  if (!is_an_h200()) GTEST_SKIP() << "the choices are an H200's";
+  const auto mapped = [](int H, int L) {
+    Bf16Arguments a = sizes(1, H, L, 128, 128);
+    a.q = a.k = a.v = packed<const __nv_bfloat16>(nullptr, H, L, 128);
+    a.o = packed<__nv_bfloat16>(nullptr, H, L, 128);
+    return PackedBf16Arguments{a, nullptr, 4};
+  };
+  const char* whole = "two chains per block, the longest sequences first";
+  EXPECT_EQ(dispatch_packed_note(mapped(8, 32768)), "two chains per block, segments of 2048 positions at most");
+  EXPECT_EQ(dispatch_packed_note(mapped(8, 1024)), whole) << "no sequence is longer than a segment";
+  EXPECT_EQ(dispatch_packed_note(mapped(22, 8192)), "two chains per block, segments of 1408 positions at most");
+  EXPECT_EQ(dispatch_packed_note(mapped(23, 8192)), whole);
 }
 
 TEST(DispatchTest, TakesWhatTheTensorCoresDoNot) {

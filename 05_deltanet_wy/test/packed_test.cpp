@@ -73,6 +73,7 @@ TEST_P(PackedShapesTest, LongAndShort) {
     expect_match(problem_of({3, 2500, 0, 70, 1025}, 2, 64, 64, gates));
     if (!has_gates()) break;
   }
+  if (!has_gates()) expect_match(problem_of({2100, 1}, 1, 128, 192));  // tiles of 128 columns that do not fill the last
 }
 
 // What is another sequence's stays there, were it such that sums of it are not finite.
