@@ -6,7 +6,9 @@
 
 All .cu files are compiled for compute capability 8.0. Those that reach common/device/architecture.cuh, and so may have
 other text for another architecture, are compiled for 8.6, 8.9, 9.0a, 10.0 and 12.0 as well, as far as nvcc knows these.
-Of .cpp files, those with lines for this backend alone: the emulator's build compiles the others. Warnings are errors.
+The host's compiler sees what has lines for this backend alone, of .cpp files, too: the emulator's build shows it the
+others. nvcc's own look at the host's code finds what that build accepts, as a call of a kernel's function. Warnings are
+errors.
 
 $CUDACXX names the nvcc; else it is the one of the PATH or of /usr/local/cuda.
 """
@@ -34,8 +36,9 @@ CONDITIONAL = {"80": ["80", "86", "89"], "90a": ["90a"], "100": ["100", "120"]}
 # What never runs needs no optimised code, no lines for a profiler, and of the host's code no more than a look.
 FAST = "--Ofast-compile=max"
 UNNEEDED = {" -lineinfo": "", " -Xcompiler=-Wall,": " -Xcompiler=-fsyntax-only,-Wall,"}
+WITHOUT_HOST = {" -x cu -c ": " -x cu -cuda "}  # all but the host's compiler
 
-# Marks of a .cpp file that has lines for this backend alone.
+# Marks of a file that has lines for this backend alone.
 BACKEND = re.compile(r"\bTUTORIAL_(?:EMULATOR|CUDA|NCCL)\b|#include <cublas")
 
 
@@ -51,7 +54,7 @@ def output(*command: str) -> str:
 def configure(nvcc: str, build: Path) -> list[dict]:
     """The build's commands, for compute capability 8.0, and the exercises' file, which the build would generate."""
     flags = "-O0"
-    if FAST in output(nvcc, "--help"):
+    if FAST.partition("=")[0] in output(nvcc, "--help"):  # which names the option, not its values
         flags += " " + FAST
     subprocess.run(
         [
@@ -94,6 +97,13 @@ def changed_since(commit: str) -> list[str]:
     return found
 
 
+def replaced(command: str, texts: dict[str, str]) -> str:
+    for text, other in texts.items():
+        assert text in command, command
+        command = command.replace(text, other)
+    return command
+
+
 def for_architectures(command: str, virtual: dict[str, list[str]], known: str) -> str:
     """A command of the build, with the code that is asked for in place of that for 8.0."""
     options = []
@@ -101,8 +111,7 @@ def for_architectures(command: str, virtual: dict[str, list[str]], known: str) -
         codes = [f"sm_{code}" for code in codes if f"sm_{code.rstrip('a')}\n" in known]
         if codes:
             options.append(f"--generate-code=arch=compute_{architecture},code=[{','.join(codes)}]")
-    changed = command.replace("--generate-code=arch=compute_80,code=[compute_80,sm_80]", " ".join(options))
-    assert changed != command, command
+    changed = replaced(command, {"--generate-code=arch=compute_80,code=[compute_80,sm_80]": " ".join(options)})
     for text, other in UNNEEDED.items():
         changed = changed.replace(text, other)
     return changed
@@ -139,13 +148,15 @@ def main() -> int:
             continue
         if wanted and not wanted.reach(file):
             continue
+        is_special = BACKEND.search(Path(file).read_text()) is not None
         if file.endswith(".cu"):
             virtual = PLAIN
             if includes.reach(file):
                 conditional += 1
                 virtual = {v: codes for v, codes in CONDITIONAL.items() if not (v == "90a" and name in hopper)}
-            entries.append((folder, name, for_architectures(line, virtual, known)))
-        elif "/test/" not in file and BACKEND.search(Path(file).read_text()):
+            line = for_architectures(line, virtual, known)
+            entries.append((folder, name, line if is_special else replaced(line, WITHOUT_HOST)))
+        elif "/test/" not in file and is_special:
             entries.append((folder, name, line))
     assert conditional or wanted
     with ThreadPoolExecutor(os.cpu_count()) as pool:

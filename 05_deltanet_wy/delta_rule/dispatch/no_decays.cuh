@@ -9,6 +9,7 @@
 #include "common/tile/warpgroup_chunk.cuh"
 
 namespace tutorial::delta_rule {
+namespace {
 
 /// There are none.
 struct NoDecays {
@@ -42,4 +43,5 @@ struct NoDecays {
   };
 };
 
+}  // namespace
 }  // namespace tutorial::delta_rule
