@@ -26,8 +26,10 @@ template <int kDk>
 struct InverseMapTiles : MapTiles<kDk> {
   SplitTriangle T;  ///< in the place of T_high and T_low
 
+  /// What bulk copies bring.
   static constexpr int kLoadedBytes = MapTiles<kDk>::Base::kBytes + int(SplitTriangle::Panel::kPanelBytes);
 
+  /// @param memory kBytes in shared memory, aligned to 1024 bytes
   __device__ __forceinline__ explicit InverseMapTiles(unsigned char* memory)
       : MapTiles<kDk>(memory), T{{this->T_high.data}} {}
 };
