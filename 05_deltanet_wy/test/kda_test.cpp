@@ -90,13 +90,9 @@ TEST(KdaShapesTest, Lengths) {
 }
 
 TEST(KdaShapesTest, Strides) {
-  for (const bool heads_inside : {false, true}) {
-    for (const std::int64_t padding : {0, 3, 8}) {
-      SCOPED_TRACE(std::string(heads_inside ? "[B, L, H, D]" : "[B, H, L, D]") + ", padding " +
-                   std::to_string(padding));
-      expect_kda(drawn_kda(2, 2, 67, 48, 32, 32), Rounding::usual,
-                 {.heads_inside = heads_inside, .row_padding = padding});
-    }
+  for (const Layout& layout : kOddLayouts) {
+    SCOPED_TRACE(name_of(layout));
+    expect_kda(drawn_kda(2, 2, 67, 48, 32, 32), Rounding::usual, layout);
   }
 }
 

@@ -44,6 +44,19 @@ inline bool is_bf16(const Stage& stage) {
   return size_of(stage.dtype) == 2;
 }
 
+/// Layouts other than [B, H, L, D] without gaps, which most tests have: padding that leaves rows aligned to 16 bytes, heads
+/// inside positions, as PyTorch's [B, L, H, D], both, and padding that does not.
+inline constexpr Layout kOddLayouts[] = {{.row_padding = 8},
+                                         {.heads_inside = true},
+                                         {.heads_inside = true, .row_padding = 8},
+                                         {.heads_inside = true, .row_padding = 3}};
+
+/// One of them, for messages.
+inline std::string name_of(const Layout& layout) {
+  return std::string(layout.heads_inside ? "[B, L, H, D]" : "[B, H, L, D]") + ", padding " +
+         std::to_string(layout.row_padding);
+}
+
 /// Sets every element.
 inline void fill(Tensor& tensor, float value) {
   for (float& x : tensor.elements<float>()) x = value;
