@@ -49,6 +49,7 @@ constexpr KernelWithBarriers kKernels[] = {
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, BarriersTest, testing::ValuesIn(kKernels), name_of_kernel);
+INSTANTIATE_TEST_SUITE_P(Kernels, WholeKernelsTest, testing::ValuesIn(distinct_runs(kKernels)), name_of_kernel);
 
 #if defined(EMULATOR_RACES_BUILD)
 TEST(BarriersTable, HasEachFileThatHandsOver) {

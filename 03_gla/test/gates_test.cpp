@@ -64,11 +64,10 @@ TEST(GatesTest, NothingLeaksThroughAStrongGate) {
   const auto g = problem.inputs.at("g").elements<float>(), k = problem.inputs.at("k").elements<float>();
   std::fill_n(g.begin() + forget_at * width, width, kStrong);
   for (std::size_t i = 0; i < forget_at * width; ++i) k[i] *= 1e12f;
-  const Outputs exact = evaluate_reference(gla_operator(), problem);
-  const Outputs rounded = evaluate_reference(gla_operator(), problem, Dtype::bf16);
+  References references(gla_operator(), problem);
   for (const Stage& stage : gla_operator().stages()) {
     if (!why_not(gla_operator(), stage, problem).empty()) continue;
-    const Outputs& truth = is_bf16(stage) ? rounded : exact;
+    const Outputs& truth = references.of(stage);
     const Outputs outputs = evaluate(gla_operator(), stage, problem);
     const Comparison c = compare(outputs.at("final_state"), truth.at("final_state"));
     EXPECT_TRUE(c.within(tolerance_of(stage, problem.sizes))) << stage.name << ": " << describe(c, "final_state");

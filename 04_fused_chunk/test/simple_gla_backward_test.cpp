@@ -32,15 +32,14 @@ Problem problem_of(std::int64_t B, std::int64_t H, std::int64_t L, std::int64_t 
 /// what it asks for of other operators.
 /// @param fewest stages that have to support the problem
 void expect_match(const Problem& problem, const Layout& layout = {}, int fewest = 6) {
-  const Outputs exact = evaluate_reference(backward_operator(), problem);
-  const Outputs rounded = evaluate_reference(backward_operator(), problem, Dtype::bf16);
+  References references(backward_operator(), problem);
   int ran = 0;
   for (const Stage& stage : backward_operator().stages()) {
     if (!why_not(backward_operator(), stage, problem, layout).empty()) continue;
     SCOPED_TRACE(stage.name);
     ++ran;
     for (const auto& [name, out] : evaluate(backward_operator(), stage, problem, layout)) {
-      const Comparison c = compare(name, out, is_bf16(stage) ? rounded : exact);
+      const Comparison c = compare(name, out, references.of(stage));
       const double others = is_bf16(stage) ? 1e-2 : 1e-5;
       EXPECT_TRUE(c.within(name == "dg" ? tolerance_of(stage, problem.sizes) : others))
           << "error " << c.error << ", " << describe(c, name);

@@ -44,14 +44,13 @@ Problem with_final_state(std::int64_t B, std::int64_t H, std::int64_t L, std::in
 /// @param fewest stages that must support it
 void expect_match(const Problem& problem, const Layout& layout = {}, const Operator& definition = gated_backward(),
                   Rounding rounding = Rounding::usual, int fewest = 3) {
-  const Outputs exact = evaluate_reference(definition, problem);
-  const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
+  References references(definition, problem);
   int ran = 0;
   for (const Stage& stage : definition.stages()) {
     if (!why_not(definition, stage, problem, layout).empty()) continue;
     SCOPED_TRACE(definition.label() + " " + stage.name);
     ++ran;
-    expect_right(definition, stage, problem, is_bf16(stage) ? rounded : exact, rounding, layout);
+    expect_right(definition, stage, problem, references.of(stage), rounding, layout);
   }
   EXPECT_GE(ran, fewest);
 }

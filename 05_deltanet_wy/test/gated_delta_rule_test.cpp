@@ -31,14 +31,13 @@ const Operator& gated_normalized() {
 /// @return how many stages ran
 int expect_match(const Problem& problem, const Layout& layout = {}, Rounding rounding = Rounding::usual,
                  const Operator& definition = gated()) {
-  const Outputs exact = evaluate_reference(definition, problem);
-  const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
+  References references(definition, problem);
   int ran = 0;
   for (const Stage& stage : definition.stages()) {
     if (!why_not(definition, stage, problem, layout).empty()) continue;
     SCOPED_TRACE(stage.name);
     ++ran;
-    expect_right(definition, stage, problem, is_bf16(stage) ? rounded : exact, rounding, layout);
+    expect_right(definition, stage, problem, references.of(stage), rounding, layout);
   }
   return ran;
 }

@@ -152,11 +152,10 @@ TEST(KdaBackwardTest, HardNumbers) {
       SCOPED_TRACE("beta " + std::to_string(beta) + ", g " + std::to_string(strong));
       const auto g = problem.inputs.at("g").elements<float>();
       for (std::size_t i = 0; i < g.size(); ++i) g[i] = i % 2 ? strong : -0.01f * float(i % 7);
-      const Outputs exact = evaluate_reference(kda_backward(), problem);
-      const Outputs rounded = evaluate_reference(kda_backward(), problem, Dtype::bf16);
+      References references(kda_backward(), problem);
       for (const Stage& stage : kda_backward().stages()) {
         SCOPED_TRACE(stage.name);
-        expect_right(kda_backward(), stage, problem, is_bf16(stage) ? rounded : exact, Rounding::amplified);
+        expect_right(kda_backward(), stage, problem, references.of(stage), Rounding::amplified);
       }
     }
   }

@@ -59,14 +59,13 @@ inline constexpr double kAlikeInOneBf16 = 0.3;
 /// need a GPU of compute capability 9.0.
 inline void expect_stages_match(const Problem& problem, const Layout& layout = {}, Rounding rounding = Rounding::usual,
                                 const Operator& definition = delta_rule_operator()) {
-  const Outputs exact = evaluate_reference(definition, problem);
-  const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
+  References references(definition, problem);
   int ran = 0, bf16_ran = 0;
   for (const Stage& stage : definition.stages()) {
     if (!why_not(definition, stage, problem, layout).empty()) continue;
     SCOPED_TRACE(stage.name);
     ++(is_bf16(stage) ? bf16_ran : ran);
-    const Outputs& reference = is_bf16(stage) ? rounded : exact;
+    const Outputs& reference = references.of(stage);
     if (rounding == Rounding::amplified && stage.name == "tensor_core") {
       expect_close(evaluate(definition, stage, problem, layout), reference, kAlikeInOneBf16);
     } else {

@@ -32,9 +32,7 @@
 #include "common/device/source_location.hpp"
 
 #if TUTORIAL_EMULATOR
-#include <emulator/warp_gather.hpp>
-
-#include "common/device/pack.cuh"
+#include <emulator/warp_product.hpp>
 #endif
 
 namespace tutorial {
@@ -50,20 +48,9 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const std::uint32_t 
                                              [[maybe_unused]] SourceLocation where = SourceLocation::current()) {
   static_assert(std::is_same_v<Element, __nv_bfloat16> || std::is_same_v<Element, __half>);
 #if TUTORIAL_EMULATOR
-  struct Fragments {
-    std::uint32_t a[4], b[2];
-  };
-  const auto lanes = emulator::gather(~0u, Fragments{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}}, where);
-  for (unsigned i = 0; i < 4; ++i) {
-    const unsigned m = emulator::lane() / 4 + i / 2 * 8;
-    const unsigned n = emulator::lane() % 4 * 2 + i % 2;
-    for (unsigned k = 0; k < 16; k += 2) {
-      const float2 row = unpack<Element>(lanes[m % 8 * 4 + k % 8 / 2].a[k / 8 * 2 + m / 8]);
-      const float2 column = unpack<Element>(lanes[n * 4 + k % 8 / 2].b[k / 8]);
-      d[i] += row.x * column.x;
-      d[i] += row.y * column.y;
-    }
-  }
+  emulator::WarpProduct mine{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {d[0], d[1], d[2], d[3]}};
+  emulator::warp_product<Element>(mine, where);
+  for (unsigned i = 0; i < 4; ++i) d[i] = mine.d[i];
 #else
   if constexpr (std::is_same_v<Element, __nv_bfloat16>) {
     asm volatile(

@@ -56,7 +56,7 @@ int BlockBarrier::wait(bool predicate, std::source_location where) {
 
 }  // namespace emulator
 
-void __syncthreads(std::source_location where) {
+[[gnu::flatten]] void __syncthreads(std::source_location where) {
   emulator::Block::current()->barrier().wait(false, where);
 }
 

@@ -13,6 +13,7 @@
 #include "emulator/vector_types.hpp"
 #include "fiber.hpp"
 #include "recorder.hpp"
+#include "warp_function.hpp"
 #include "warpgroups.hpp"
 
 namespace emulator {
@@ -40,6 +41,13 @@ struct alignas(64) KernelThread {
   const void* on = nullptr;    ///< what it waits for: see Wait
   std::source_location where;  ///< the barrier or collective that it waits in
 
+  // What it brings to the collective that it waits in.
+  unsigned mask = 0;
+  const void* mine = nullptr;
+  void* all = nullptr;
+  std::size_t size = 0;
+  WarpFunction* together = nullptr;  ///< computes with what is at `all`; nullptr: what is at `mine` is handed out
+
   std::uint32_t barrier_line = 0;  ///< of the last barrier of its block or warp that it has passed
   bool is_warps_barrier = false;   ///< that one was a warp's
   AsyncCopies async_copies;
@@ -56,12 +64,6 @@ struct alignas(64) KernelThread {
   bool has_arrived = false;          ///< and has not waited since
   std::uint64_t cluster_phase = 0;   ///< that it has arrived at
   std::source_location peer_shared;  ///< where it has last asked for an address in another block
-
-  // What it brings to the collective that it waits in.
-  unsigned mask = 0;
-  const void* mine = nullptr;
-  void* all = nullptr;
-  std::size_t size = 0;
 
   /// As at the start of a block.
   void reset();

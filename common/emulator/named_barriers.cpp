@@ -79,7 +79,7 @@ void NamedBarriers::wait(unsigned id, unsigned threads, std::source_location whe
   }
 }
 
-void named_barrier_sync(unsigned id, unsigned threads, std::source_location where) {
+[[gnu::flatten]] void named_barrier_sync(unsigned id, unsigned threads, std::source_location where) {
   Block& block = *Block::current();
   if (!block.skips(where)) block.named_barriers().wait(id, threads, where);
 }

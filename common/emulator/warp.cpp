@@ -44,28 +44,48 @@ void Warps::reset() {
 void Warps::exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where,
                      bool orders_memory) {
   KernelThread& self = block_.thread();
-  const unsigned first = self.number / 32 * 32;
-  Warp& warp = warps_[first / 32];
-  block_.begin_wait({KernelThread::State::in_collective, where, &warp});
   self.mask = mask;
   self.mine = mine;
   self.size = size;
   self.all = all;
+  self.together = nullptr;
+  meet_others(where, orders_memory);
+}
 
+void Warps::compute(unsigned mask, void* mine, std::size_t size, WarpFunction* together, std::source_location where) {
+  KernelThread& self = block_.thread();
+  self.mask = mask;
+  self.size = size;
+  self.all = mine;
+  self.together = together;
+  meet_others(where, false);
+}
+
+void Warps::meet_others(std::source_location where, bool orders_memory) {
+  KernelThread& self = block_.thread();
+  const unsigned first = self.number / 32 * 32, mask = self.mask;
+  Warp& warp = warps_[first / 32];
+  block_.begin_wait({KernelThread::State::in_collective, where, &warp});
   warp.waiting |= 1u << (self.number - first);
-  // A warp of which nobody can go on stays as it is; so the block gets stuck, which run() reports.
   const unsigned lanes = mask & warp.existing;
-  if ((warp.waiting & lanes) == lanes && agree(self, first, lanes)) {
-    if (size > 0) deliver(first, lanes);
-    if (Recorder::active()) meet(first, lanes);
-    warp.waiting &= ~lanes;
-    warp.parity ^= lanes & -lanes;
-    ++(orders_memory ? block_counters.warp_barriers : block_counters.warp_collectives);
-    races::Detector* detector = orders_memory ? races::active() : nullptr;
-    if (detector) detector->meet_warp(block_, first, lanes, where);
-    block_.wake(first, 32, [&](unsigned thread) { return lanes >> (thread - first) & 1; });
-  }
+  if ((warp.waiting & lanes) == lanes) finish(first, lanes, where, orders_memory);
   block_.pause();
+}
+
+// Not inlined, so that the 31 others save few registers.
+[[gnu::noinline]] void Warps::finish(unsigned first, unsigned lanes, std::source_location where, bool orders_memory) {
+  const KernelThread& self = block_.thread();
+  // A warp of which nobody can go on stays as it is; so the block gets stuck, which run() reports.
+  if (!agree(self, first, lanes)) return;
+  if (self.size > 0) deliver(first, lanes);
+  if (Recorder::active()) meet(first, lanes);
+  Warp& warp = warps_[first / 32];
+  warp.waiting &= ~lanes;
+  warp.parity ^= lanes & -lanes;
+  ++(orders_memory ? block_counters.warp_barriers : block_counters.warp_collectives);
+  races::Detector* detector = orders_memory ? races::active() : nullptr;
+  if (detector) detector->meet_warp(block_, first, lanes, where);
+  block_.wake(first, 32, [&](unsigned thread) { return lanes >> (thread - first) & 1; });
 }
 
 bool Warps::agree(const KernelThread& one, unsigned first, unsigned lanes) const {
@@ -73,7 +93,9 @@ bool Warps::agree(const KernelThread& one, unsigned first, unsigned lanes) const
   for (unsigned left = lanes; left != 0; left &= left - 1) {
     const KernelThread& other = block_.threads()[first + static_cast<unsigned>(std::countr_zero(left))];
     has_itself = has_itself || &other == &one;
-    if (other.mask != one.mask || other.size != one.size || !is_same_place(other.where, one.where)) return false;
+    if (other.mask != one.mask || other.size != one.size || other.together != one.together ||
+        !is_same_place(other.where, one.where))
+      return false;
   }
   return has_itself;
 }
@@ -81,9 +103,16 @@ bool Warps::agree(const KernelThread& one, unsigned first, unsigned lanes) const
 void Warps::deliver(unsigned first, unsigned lanes) {
   const sanitizer::Unwatched unwatched;
   const std::span<KernelThread> threads = block_.threads().subspan(first);
-  const std::size_t size = threads[static_cast<unsigned>(std::countr_zero(lanes))].size;
-  if (size == 4) {  // nearly always: a shuffle
+  const KernelThread& one = threads[static_cast<unsigned>(std::countr_zero(lanes))];
+  const std::size_t size = one.size;
+  if (one.together) {
+    void* parts[kWarpSize];
+    for (unsigned lane = 0; lane < kWarpSize; ++lane) parts[lane] = lanes >> lane & 1 ? threads[lane].all : nullptr;
+    one.together(parts);
+  } else if (size == 4) {  // a vote
     hand_out(threads, lanes, std::integral_constant<std::size_t, 4>());
+  } else if (size == 8) {  // an address, as ldmatrix() takes
+    hand_out(threads, lanes, std::integral_constant<std::size_t, 8>());
   } else {
     hand_out(threads, lanes, size);
   }
@@ -117,12 +146,35 @@ unsigned lane() {
   return Block::current()->thread().number % kWarpSize;
 }
 
-void warp_exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where) {
+// The functions below are flat, because a kernel spends its time here: a thread that comes back from a switch returns once, and
+// each return after a switch goes where the processor did not expect it.
+[[gnu::flatten]] void warp_exchange(unsigned mask, const void* mine, std::size_t size, void* all,
+                                    std::source_location where) {
   Block::current()->warps().exchange(mask, mine, size, all, where);
+}
+
+namespace {
+
+void take_from_sources(void* const (&lanes)[kWarpSize]) {
+  std::uint64_t values[kWarpSize];
+  for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+    values[lane] = lanes[lane] ? static_cast<const Shuffled*>(lanes[lane])->value : ~std::uint64_t{0};  // kPoison
+  }
+  for (void* lane : lanes) {
+    if (!lane) continue;
+    auto& mine = *static_cast<Shuffled*>(lane);
+    mine.value = values[mine.source];
+  }
+}
+
+}  // namespace
+
+[[gnu::flatten]] void warp_shuffle(unsigned mask, Shuffled& mine, std::size_t size, std::source_location where) {
+  Block::current()->warps().compute(mask, &mine, size, &take_from_sources, where);
 }
 
 }  // namespace emulator
 
-void __syncwarp(unsigned mask, std::source_location where) {
+[[gnu::flatten]] void __syncwarp(unsigned mask, std::source_location where) {
   emulator::Block::current()->warps().sync(mask, where);
 }

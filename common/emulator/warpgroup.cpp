@@ -243,7 +243,8 @@ void Warpgroups::call(const WgmmaCall& call, std::source_location where) {
   if (block_.cluster().has_failed()) block_.pause();  // next() picks no thread any more
 }
 
-void Warpgroups::make_call(unsigned warp, const WgmmaCall& call, std::source_location where) {
+// Not inlined, as with Warps::finish().
+[[gnu::noinline]] void Warpgroups::make_call(unsigned warp, const WgmmaCall& call, std::source_location where) {
   const sanitizer::Unwatched unwatched;
   WarpProducts& products = warps_[warp];
   KernelThread* lanes = lanes_of(warp);
@@ -391,20 +392,26 @@ void Warpgroups::multiply_warp(unsigned warp, ProductUnderWay& under_way) {
   float b[kWgmmaDepth][kMostColumns];
   load(image, product.b, 0, product.n, b);
 
-  Rows sums = {};
-  const auto for_each_sum = [&](auto visit) {
+  // A lane's sums lie in pairs beside each other: two of its upper row, then two of the row eight below it, and so on.
+  Rows sums;
+  const auto for_each_pair = [&](auto visit) {
     for (unsigned lane = 0; lane < kWarpSize; ++lane) {
-      WgmmaSums& mine = *lanes[lane].products.find_sums(under_way.sums[lane]);
-      for (unsigned i = 0; i < product.n / 2; ++i) visit(sums[row_of(lane, i)][column_of(lane, i)], mine.values[i]);
+      float* mine = lanes[lane].products.find_sums(under_way.sums[lane])->values.data();
+      for (unsigned i = 0; i < product.n / 2; i += 2) visit(&sums[row_of(lane, i)][column_of(lane, i)], mine + i);
     }
   };
-  if (product.accumulate) for_each_sum([](float& sum, float value) { sum = value; });
+  constexpr std::size_t kPairBytes = 2 * sizeof(float);
+  if (product.accumulate) {
+    for_each_pair([](float* pair, const float* mine) { std::memcpy(pair, mine, kPairBytes); });
+  } else {
+    for (auto& row : sums) std::fill_n(row, product.n, 0.0f);
+  }
   if (product.n == 16) multiply<16>(a, b, sums);
   if (product.n == 32) multiply<32>(a, b, sums);
   if (product.n == 64) multiply<64>(a, b, sums);
   if (product.n == 72) multiply<72>(a, b, sums);
   if (product.n == 128) multiply<128>(a, b, sums);
-  for_each_sum([](float sum, float& value) { value = sum; });
+  for_each_pair([](const float* pair, float* mine) { std::memcpy(mine, pair, kPairBytes); });
 }
 
 void Warpgroups::wait(unsigned warp, unsigned pending, std::source_location where) {
@@ -480,7 +487,7 @@ unsigned first_wgmma_row() {
   return first_row(Block::current()->thread().number / kWarpSize);
 }
 
-void meet_at_wgmma(const WgmmaCall& call, std::source_location where) {
+[[gnu::flatten]] void meet_at_wgmma(const WgmmaCall& call, std::source_location where) {
   Block& block = *Block::current();
   block.require(Feature::warpgroup_products, "wgmma", where);
   if (block.skips(where)) return;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "emulator/wgmma.hpp"
+#include "recorder.hpp"
 #include "sanitizer.hpp"
 
 namespace emulator {

@@ -35,15 +35,15 @@ Problem problem_of(const Operator& definition, std::int64_t H, std::int64_t L, s
 }
 
 /// Runs what the card supports. @param reasons why the card that has all supports no more; by stage
-void expect_right_or_missing(const Operator& definition, const Problem& problem, const Outputs& exact,
-                             const Outputs& rounded, const std::map<std::string, std::string>& reasons) {
+void expect_right_or_missing(const Operator& definition, const Problem& problem,
+                             const std::map<std::string, std::string>& reasons) {
+  References references(definition, problem);
   for (const Stage& stage : definition.stages()) {
     if (stage.processor != Processor::gpu) continue;
     SCOPED_TRACE(definition.label() + " " + stage.name);
     const std::string reason = why_not(definition, stage, problem);
     if (reason.empty()) {
-      expect_close(evaluate(definition, stage, problem), is_bf16(stage) ? rounded : exact,
-                   tolerance_of(stage, problem.sizes));
+      expect_close(evaluate(definition, stage, problem), references.of(stage), tolerance_of(stage, problem.sizes));
     } else if (reasons.at(stage.name).empty()) {
       EXPECT_NE(reason.find(", and this GPU has "), std::string::npos) << reason;
       EXPECT_NE(stage.name, "dispatch") << reason;
@@ -66,12 +66,10 @@ TEST_P(EachCardTest, EveryStageIsRightOrSaysWhatIsMissing) {
     for (const auto& [L, width] : sizes) {
       SCOPED_TRACE("L " + std::to_string(L) + ", width " + std::to_string(width));
       const Problem problem = problem_of(definition, takes_all() ? 2 : 1, L, width);
-      const Outputs exact = evaluate_reference(definition, problem);
-      const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
       std::map<std::string, std::string> reasons;
       for (const Stage& stage : definition.stages()) reasons[stage.name] = why_not(definition, stage, problem);
       const OnCard card(GetParam());
-      expect_right_or_missing(definition, problem, exact, rounded, reasons);
+      expect_right_or_missing(definition, problem, reasons);
     }
   }
 }

@@ -54,11 +54,10 @@ TEST_P(KeysAlikeTest, EveryStageIsAsRightAsRoundingLets) {
       const auto g = problem.inputs.find("g");
       if (g != problem.inputs.end() && seed % 2 == 1) fill(g->second, 0);  // gates that forget hide what keys do
       SCOPED_TRACE(definition.label() + ", L = " + std::to_string(L) + ", seed " + std::to_string(seed));
-      const Outputs exact = evaluate_reference(definition, problem);
-      const Outputs rounded = evaluate_reference(definition, problem, Dtype::bf16);
+      References references(definition, problem);
       for (const Stage& stage : definition.stages()) {
         if (!why_not(definition, stage, problem).empty()) continue;
-        const double worst = error_in_tolerances(definition, stage, problem, is_bf16(stage) ? rounded : exact);
+        const double worst = error_in_tolerances(definition, stage, problem, references.of(stage));
         ++ran;
         EXPECT_LE(worst, 1) << stage.name << " is off by that many times what it may be";
       }

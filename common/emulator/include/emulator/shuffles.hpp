@@ -6,6 +6,8 @@
 /// to 32 ends the launch with a report, and so does what warp_exchange() does not allow.
 /// Source: PTX ISA, "Data Movement and Conversion Instructions: shfl.sync".
 
+#include <cstdint>
+#include <cstring>
 #include <source_location>
 #include <type_traits>
 
@@ -33,6 +35,16 @@ struct Segment {
   }
 };
 
+/// The value of lane `source`.
+template <Shuffleable T>
+T shuffle(unsigned mask, T value, int source, std::source_location where) {
+  Shuffled mine{0, static_cast<unsigned>(source)};
+  std::memcpy(&mine.value, &value, sizeof value);
+  warp_shuffle(mask, mine, sizeof value, where);
+  std::memcpy(static_cast<void*>(&value), &mine.value, sizeof value);  // a 16-bit number has a constructor
+  return value;
+}
+
 }  // namespace emulator
 
 // NOLINTBEGIN(bugprone-reserved-identifier): the names are CUDA's
@@ -42,7 +54,7 @@ template <emulator::Shuffleable T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32,
               std::source_location where = std::source_location::current()) {
   const emulator::Segment segment(width, where);
-  return emulator::gather(mask, value, where)[segment.first + (source & (width - 1))];
+  return emulator::shuffle(mask, value, segment.first + (source & (width - 1)), where);
 }
 
 /// The value of the lane `distance` (modulo 32) below this one.
@@ -51,7 +63,7 @@ T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = 32,
                  std::source_location where = std::source_location::current()) {
   const emulator::Segment segment(width, where);
   const int source = segment.lane - static_cast<int>(distance % 32);
-  return emulator::gather(mask, value, where)[source >= segment.first ? source : segment.lane];
+  return emulator::shuffle(mask, value, source >= segment.first ? source : segment.lane, where);
 }
 
 /// The value of the lane `distance` (modulo 32) above this one.
@@ -60,7 +72,7 @@ T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = 32,
                    std::source_location where = std::source_location::current()) {
   const emulator::Segment segment(width, where);
   const int source = segment.lane + static_cast<int>(distance % 32);
-  return emulator::gather(mask, value, where)[source <= segment.last ? source : segment.lane];
+  return emulator::shuffle(mask, value, source <= segment.last ? source : segment.lane, where);
 }
 
 /// The value of the lane whose number differs in the bits of `flipped`. It may lie in a lower segment, but not in a
@@ -70,7 +82,7 @@ T __shfl_xor_sync(unsigned mask, T value, int flipped, int width = 32,
                   std::source_location where = std::source_location::current()) {
   const emulator::Segment segment(width, where);
   const int source = segment.lane ^ (flipped & 31);
-  return emulator::gather(mask, value, where)[source <= segment.last ? source : segment.lane];
+  return emulator::shuffle(mask, value, source <= segment.last ? source : segment.lane, where);
 }
 
 // NOLINTEND(bugprone-reserved-identifier)

@@ -1,8 +1,9 @@
 #pragma once
 /// @file
-/// The one primitive that carries every warp collective: shuffles, votes, ballots, ldmatrix, mma.
+/// What carries every collective of a warp: votes, ballots, ldmatrix; shuffles; and warp_product.hpp for mma.
 
 #include <cstddef>
+#include <cstdint>
 #include <source_location>
 
 namespace emulator {
@@ -18,6 +19,16 @@ inline constexpr unsigned kWarpSize = 32;
 /// cudaErrorLaunchFailure.
 /// @param where the call in the kernel, for reports
 void warp_exchange(unsigned mask, const void* mine, std::size_t size, void* all, std::source_location where);
+
+/// What a lane brings to a shuffle and takes from it.
+struct Shuffled {
+  std::uint64_t value;  ///< of which a shuffle is about the first bytes
+  unsigned source;      ///< the lane whose value this one takes
+};
+
+/// warp_exchange() for shuffles, of which each lane takes one value: handing out all 32 to all would take longer.
+/// @param size of the values: 8 bytes at most
+void warp_shuffle(unsigned mask, Shuffled& mine, std::size_t size, std::source_location where);
 
 /// The lane of the thread that runs: its index within the warp, 0 to 31. In kernels only.
 unsigned lane();

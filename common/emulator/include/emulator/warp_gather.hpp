@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// warp_exchange() with types: what the warp collectives are written in.
+/// warp_exchange() with types: what most collectives of a warp are written in.
 
 #include <array>
 #include <source_location>
