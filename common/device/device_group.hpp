@@ -96,7 +96,7 @@ class DeviceGroup {
 
   std::vector<cudaStream_t> streams_, transfer_streams_;
   std::vector<ncclComm_t> communicators_;
-  bool aborted_ = false;
+  [[maybe_unused]] bool aborted_ = false;  // a build without NCCL has no such group
 };
 
 /// What `later` gets from now on runs after what `earlier` has, a stream of the current device.

@@ -120,7 +120,6 @@ class Recorder {
   std::map<std::pair<std::string, std::uint32_t>, std::uint32_t> places_;
   std::map<const Block*, Recorded> running_;     ///< the blocks of the cluster
   std::map<const Block*, std::int64_t> copied_;  ///< when the last copy to each of them arrives
-  bool starts_early_ = false;
   std::int64_t start_ = 0;         ///< of the launch
   std::int64_t end_ = 0;           ///< of what has run of the launch
   std::int64_t previous_end_ = 0;  ///< of the launch before

@@ -177,7 +177,8 @@ __global__ void peer_of_static() {
   cluster_sync();
   peer_shared(&number, 1 - cluster_rank());
 }
-constexpr unsigned kInitStatic = __LINE__ - 7, kPeerOfStatic = __LINE__ - 2;
+[[maybe_unused]] constexpr unsigned kInitStatic = __LINE__ - 7;  // for AddressSanitizer's build
+constexpr unsigned kPeerOfStatic = __LINE__ - 3;
 
 TEST(Cluster, ABarrierOrAPeersAddressIsInDynamicSharedMemory) {
 #ifdef EMULATOR_ASAN
