@@ -522,7 +522,7 @@ void add_kda_backward_stages(Operator& definition) {
               .unsupported = dispatch_backward_unsupported,
               .note = dispatch_backward_note,
               .memory = dispatch_backward_memory,
-              .most_where_alike = kOnce,
+              .most_where_alike = kTwice,
               .without_most = {"dg"}})
       .variant({.name = "tensor_core",
                 .processor = Processor::gpu,
@@ -532,7 +532,7 @@ void add_kda_backward_stages(Operator& definition) {
                 .unsupported = tensor_core_backward_unsupported,
                 .memory = tensor_core_backward_memory,
                 .bytes_moved = tensor_core_backward_bytes_moved,
-                .most_where_alike = kOnce,
+                .most_where_alike = kTwice,
                 .without_most = {"dg"}})
       .variant({.name = "warpgroups",
                 .processor = Processor::gpu,
@@ -541,7 +541,7 @@ void add_kda_backward_stages(Operator& definition) {
                 .idea = "products of warpgroups and bulk copies, with one anchor for a chunk's gradients",
                 .unsupported = warpgroups_backward_unsupported,
                 .memory = warpgroups_backward_memory,
-                .most_where_alike = kOnce,
+                .most_where_alike = kTwice,
                 .without_most = {"dg"}})
       .variant({.name = "segments",
                 .processor = Processor::gpu,
@@ -550,7 +550,7 @@ void add_kda_backward_stages(Operator& definition) {
                 .idea = "both walks in segments, from zeros a bit earlier, or from states that two kernels compute",
                 .unsupported = warpgroups_backward_unsupported,
                 .memory = segments_backward_memory,
-                .most_where_alike = kOnce,
+                .most_where_alike = kTwice,
                 .without_most = {"dg"}});
 }
 

@@ -11,6 +11,7 @@ namespace {
 constexpr const char* kStrongGates = "golden/kda_strong.safetensors";
 // Chunks of these are marked, so kernels of gradients add the errors of rounding, too (make_keys_alike.py).
 constexpr const char* kKeysAlike = "05_deltanet_wy/test/keys_alike.safetensors";
+constexpr const char* kKeysAlikeRows = "05_deltanet_wy/test/keys_alike_rows.safetensors";
 
 // As in chapter 02: `output_empty` keeps the state from getting two chunks ahead of the warps that store. No order of
 // the emulator's lets it.
@@ -153,6 +154,17 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/warpgroups.cu", 64, 64, 130},
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/sub_chunk_gradients.cuh", 64, 64, 0, "", "",
      nullptr, kStrongGates},
+    // Marked chunks.
+    {"kda --backward", "tensor_core", "05_deltanet_wy/kda/alike_scores.cuh", 64, 64, 0, "", "", nullptr, kKeysAlikeRows},
+    {"kda --backward", "tensor_core", "05_deltanet_wy/kda/prepare_decayed.cu", 64, 64, 0, "", "", nullptr, kKeysAlikeRows},
+    {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/dispatch/tensor_core.cu", 64, 64, 0, "", "", nullptr,
+     kKeysAlikeRows},
+    {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/warpgroup_walks.cuh", 64, 64, 0, "", "",
+     "wgmma_wait<1>\\(S|rows_empty", kKeysAlikeRows},
+    {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/chunk_gradients.cuh", 64, 64, 0, "", "",
+     "^  wait_at_named_barrier\\(kProductsEnded|wgmma_fence\\(\\);", kKeysAlikeRows},
+    {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/sub_chunk_gradients.cuh", 64, 64, 0, "", "",
+     nullptr, kKeysAlikeRows},
     {"kda --backward", "dispatch", "05_deltanet_wy/delta_rule_backward/dispatch/in_fp32.cu", 64, 16, 40, "",
      "EMULATOR_DEVICE=rtx4090"},
     {"delta_rule --normalize-keys", "dispatch", "common/device/block_barrier.cuh", 16, 16, 330},
