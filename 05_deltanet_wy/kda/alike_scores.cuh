@@ -65,7 +65,7 @@ struct AlikeSlice {
 
 /// P, A = row r of the blocks of the scores with q and with k as queries, with the keys' factors, without beta, in fp32.
 /// What is above the diagonal has no meaning. Called by all four warps of a block, which have passed a barrier since they
-/// have used the memory, and pass one before it returns. Then other threads' stores of `put_error` can be seen.
+/// have used the memory, and pass one before they call `rounded`, and one before this returns.
 /// @param t the chunk's first position @param factors f of the 64 keys, or null
 /// @param memory of an AlikeSlice
 /// @param rounded rounded(row, column): the element of K- that the kernels read

@@ -56,7 +56,8 @@
 namespace tutorial::kda {
 namespace {
 
-static_assert(AlikeSlice::kBytes <= 2 * ChunkMemory<64>::kScores, "columns of a marked chunk come where own scores were");
+static_assert(AlikeSlice::kBytes <= 2 * ChunkMemory<64>::kScores,
+              "columns of a marked chunk come where own scores were");
 
 /// Writes Q+, K+, K- and the decay of the chunk.
 template <int kDk>
@@ -84,15 +85,14 @@ __device__ __forceinline__ void store_T(const Prepared& out, const ForGradients&
   }
 }
 
-/// P and A of a marked chunk in fp32, with what they are multiplied by, and what rounding leaves out of K-, which the block
-/// has stored. Waits for all warps before and after.
-/// @param memory of an AlikeSlice
+/// P and A of a marked chunk in fp32, with what they are multiplied by, and what rounding leaves out of K-, which each thread
+/// has stored its part of before.
+/// @param memory of an AlikeSlice, which no warp has used since a barrier
 __device__ __forceinline__ void scores_of_marked_chunk(BlockRow& P, BlockRow& A, const Bf16Arguments& a,
                                                        const Prepared& out, const ForGradients& also, float* memory,
                                                        int b, int h, int t, std::int64_t chunk, int warp, int r,
                                                        const float* beta, const float* factors) {
   const std::int64_t first = chunk * kChunk * a.Dk;
-  __syncthreads();
   scores_of_alike_keys(
       P, A, a, b, h, t, warp, r, factors, memory,
       [&](int row, int d) { return __bfloat162float(load_for_update(out.K_end + first + row * a.Dk + d)); },

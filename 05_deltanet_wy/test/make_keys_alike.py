@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes what barriers_test.cpp runs gradients from: one head, widths of 64. keys_alike.safetensors has 390 positions, and
 all chunks but the fourth have keys of a cosine of about 0.95 and are marked (05_deltanet_wy/chunk/alike_keys.cuh).
-keys_alike_rows.safetensors has a gate per row and 260 positions, of which all chunks are marked but the second. In the
+keys_alike_rows.safetensors has a gate per row and 520 positions, of which all chunks are marked but the second. In the
 third some gates are so strong that it has no anchor."""
 
 import json
@@ -48,7 +48,7 @@ def write(file, L, fresh, has_rows) -> None:
 
 def main() -> None:
     write("keys_alike.safetensors", 390, 3, False)
-    write("keys_alike_rows.safetensors", 260, 1, True)
+    write("keys_alike_rows.safetensors", 520, 1, True)
 
 
 if __name__ == "__main__":

@@ -77,10 +77,10 @@ struct ChunkGradientTiles {
   PanelTile<kDv> dO, dV, v_new;
   PanelTile<kColumns, kDv> S, dS;  ///< of S^T and dS^T, times D
   PanelTile<kColumns> Q, K, K_end;
-  Floats gates, e, w;  ///< in the places of dO, S and dS
-  SquarePanel Y, Z;    ///< in the place of dV
-  PanelTile<kDv> v_errors;  ///< in the place of S
-  SquarePanel Y_errors;     ///< likewise
+  Floats gates, e, w;            ///< in the places of dO, S and dS
+  SquarePanel Y, Z;              ///< in the place of dV
+  PanelTile<kDv> v_errors;       ///< in the place of S
+  SquarePanel Y_errors;          ///< likewise
   PanelTile<kColumns> K_errors;  ///< in the place of v_new
 
   static constexpr int kPlace = kChunk * 128, kNarrow = kChunk * kColumns;  ///< elements
@@ -372,8 +372,7 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
       wait_at_named_barrier(kProductsEnded, kWarpgroup);
       if (threadIdx.x == 0) {
         sums.errors_full.arrive_expect(kChunk * kDv * 2);
-        load_panels(tiles.v_errors, maps.v_errors, sums.errors_full,
-                    {.position = t, .head = at.h, .batch = at.b});
+        load_panels(tiles.v_errors, maps.v_errors, sums.errors_full, {.position = t, .head = at.h, .batch = at.b});
       }
       sums.errors_full.wait(0);
       wgmma_fence(of_queries, of_keys);

@@ -274,8 +274,8 @@ PreparedChunks prepare_chunks(const Bf16Arguments& a, float* bounds) {
   auto* K_errors = workspace<__nv_bfloat16>("kda --backward: errors of K", std::size_t(elements));
   auto* P_errors =
       workspace<__nv_bfloat16>("kda --backward: errors of P", std::size_t(chunks * kChunk * std::int64_t(kChunk)));
-  const PreparedChunks out{int(N),  rows,    rows + elements, rows + 2 * elements, matrices, decays,
-                           anchors, factors, bounds,          K_errors,            P_errors};
+  const PreparedChunks out{int(N), rows,     rows + elements, rows + 2 * elements, matrices, decays, anchors, factors,
+                           bounds, K_errors, P_errors};
   const TensorSizes keys = tensor_sizes(a, a.Dk);
   const auto map = [&](__nv_bfloat16* data, std::int64_t rows, int columns) {
     return tile_map(packed(data, a.H, rows, columns), {a.B, a.H, rows, columns}, kChunk);
@@ -301,7 +301,8 @@ PreparedChunks prepare_chunks(const Bf16Arguments& a, float* bounds) {
 
 std::int64_t prepared_chunks_memory(const Bf16Arguments& a) {
   const std::int64_t factors = a.normalize_keys ? 4 * kChunk : 0;
-  return all_chunks(a) * (kChunk * 8 * std::int64_t(a.Dk) + 2 * (kMatrixRows + kChunk) * kChunk + 4 * a.Dk + 4 + factors);
+  return all_chunks(a) *
+         (kChunk * 8 * std::int64_t(a.Dk) + 2 * (kMatrixRows + kChunk) * kChunk + 4 * a.Dk + 4 + factors);
 }
 
 }  // namespace tutorial::kda

@@ -33,9 +33,9 @@ using ValueTile = SwizzledTile<kColumns>;     ///< rows of that many columns
 
 /// A chunk, and the columns of Dk that a block has.
 struct ChunkPart {
-  int b, h, n, first;         ///< first: column
-  View<__nv_bfloat16> v_new;  ///< [B, H, L, Dv]
-  const float* factors;       ///< f of the chunk's positions; null: 1
+  int b, h, n, first;            ///< first: column
+  View<__nv_bfloat16> v_new;     ///< [B, H, L, Dv]
+  const float* factors;          ///< f of the chunk's positions; null: 1
   View<__nv_bfloat16> v_errors;  ///< [B, H, L, Dv]: what rounding leaves out of v_new, of marked chunks
   const void* mark;  ///< of T, 4 bytes: in a marked chunk (chunk/alike_keys.cuh) k~ is two bf16, and so is Y
 };
@@ -57,8 +57,8 @@ struct ProductTiles {
   __nv_bfloat16 dO[kChunk * Shape::kDk];     ///< rows of do
   __nv_bfloat16 dV[kChunk * Shape::kDk];     ///< those of the gradient of v_new
   __nv_bfloat16 v_new[kChunk * Shape::kDk];  ///< those of v_new
-  __nv_bfloat16 Y[kChunk * kChunk];          ///< of Q K^T; of marked chunks block (s, r) is what rounding leaves out of (r, s)
-  __nv_bfloat16 Z[kChunk * kChunk];          ///< of -K K^T
+  __nv_bfloat16 Y[kChunk * kChunk];  ///< of Q K^T; of marked chunks block (s, r) is what rounding leaves out of (r, s)
+  __nv_bfloat16 Z[kChunk * kChunk];  ///< of -K K^T
 };
 
 /// The pairs of each sub-chunk: element (t, i) of Y or of Z.
@@ -71,18 +71,18 @@ struct ChunkMemory {
     ProductTiles<Shape> of;
     float sums[4][kChunk * kColumns];  ///< when `of` is not read any more; sums_place() says where an element lies
   };
-  __nv_bfloat16 Q[kChunk * kColumns];      ///< q~
-  __nv_bfloat16 K[kChunk * kColumns];      ///< k+~
-  __nv_bfloat16 K_end[kChunk * kColumns];  ///< k~
+  __nv_bfloat16 Q[kChunk * kColumns];         ///< q~
+  __nv_bfloat16 K[kChunk * kColumns];         ///< k+~
+  __nv_bfloat16 K_end[kChunk * kColumns];     ///< k~
   __nv_bfloat16 K_errors[kChunk * kColumns];  ///< what rounding leaves out of k~, if the chunk is marked
-  alignas(16) OwnPairs own_Y;              ///< of Y
-  alignas(16) OwnPairs own_Z;              ///< of Z
-  float decays[kSubChunks][kColumns];      ///< D
-  float state[kColumns];                   ///< the sums over the rows of S . dS
-  float factors[kChunk];                   ///< f
-  float later[kSubChunks][kColumns];       ///< what a sub-chunk adds to dg before it
-  float earlier[kSubChunks][kColumns];     ///< and behind it
-  bool alike;                              ///< whether the chunk is marked
+  alignas(16) OwnPairs own_Y;                 ///< of Y
+  alignas(16) OwnPairs own_Z;                 ///< of Z
+  float decays[kSubChunks][kColumns];         ///< D
+  float state[kColumns];                      ///< the sums over the rows of S . dS
+  float factors[kChunk];                      ///< f
+  float later[kSubChunks][kColumns];          ///< what a sub-chunk adds to dg before it
+  float earlier[kSubChunks][kColumns];        ///< and behind it
+  bool alike;                                 ///< whether the chunk is marked
 };
 
 /// The sums of a chunk that go through shared memory.
@@ -132,8 +132,8 @@ struct LaneRows {
 /// Fills q~, k+~, k~ and D of a sub-chunk, a column per lane.
 /// @param alike whether what rounding leaves out of k~ is wanted, too
 template <class Shape>
-__device__ __forceinline__ void decay_sub_chunk(ChunkMemory<Shape>& to, const LaneRows& rows, int sub_chunk,
-                                                int column, bool alike) {
+__device__ __forceinline__ void decay_sub_chunk(ChunkMemory<Shape>& to, const LaneRows& rows, int sub_chunk, int column,
+                                                bool alike) {
   const float* f = to.factors + sub_chunk * kSubChunk;
   const auto put = [&](__nv_bfloat16* tile, int t, float x) {
     tile[ValueTile::unit(sub_chunk * kSubChunk + t, column / 8 * 8) + column % 8] = __nv_bfloat16(x);

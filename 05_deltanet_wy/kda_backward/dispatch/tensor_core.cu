@@ -108,9 +108,9 @@ struct Workspace : Prepared {
   View<__nv_bfloat16> v_errors;  // [B, H, L, Dv]
   __nv_bfloat16* K_errors;       // [B, H, 64 N, Dk]
   uint4* P_errors;               // [B, H, N, 10, 32], as in `blocks`
-  uint4 *S, *dS;              // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
-  uint4* blocks;              // T and P for the walk from the end (for_gradients.hpp)
-  float* factors;             // f [B, H, 64 N]
+  uint4 *S, *dS;                 // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
+  uint4* blocks;                 // T and P for the walk from the end (for_gradients.hpp)
+  float* factors;                // f [B, H, 64 N]
 };
 
 /// What the walk from the beginning reads of a chunk, in shared memory.
@@ -278,8 +278,7 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
     }
     multiply_flipped(dV, X, from.blocks);
     if (alike) {
-      multiply_errors_by_blocks(dV, X,
-                                [&](int number) { return from.blocks[number * 32 + fresh_lane()]; });
+      multiply_errors_by_blocks(dV, X, [&](int number) { return from.blocks[number * 32 + fresh_lane()]; });
     }
     decay_rows<Shape>(S, [&](int d) { return *reinterpret_cast<const float2*>(from.decays + d); });
 #pragma unroll
@@ -347,8 +346,9 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
                                                   const HeadOfChunks& head, int n, int tile) {
   const std::int64_t chunk = head.first + n;
   const int stride = g.Dk / 16 * 32;
-  sub_chunks::gradients_of_chunk<Shape>(g, {head.b, head.h, n, tile * kColumns, x.v_new, x.factors + chunk * kChunk,
-                                            x.v_errors, &x.T[chunk * 2 * kBlockUnits + 3].y},
+  sub_chunks::gradients_of_chunk<Shape>(g,
+                                        {head.b, head.h, n, tile * kColumns, x.v_new, x.factors + chunk * kChunk,
+                                         x.v_errors, &x.T[chunk * 2 * kBlockUnits + 3].y},
                                         sub_chunks::StateFragments{fragments_of(x.S, g, chunk, g.Dk / 16, 0), stride},
                                         sub_chunks::StateFragments{fragments_of(x.dS, g, chunk, g.Dk / 16, 0), stride});
 }
@@ -503,7 +503,7 @@ std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
   count += value_tiles * (2 * rows + 2 * P + decays) + 2 * values + bytes.states;  // K+, K-, T, v; v_new, S
   count += value_tiles * (3 * rows + 3 * P + decays) + 2 * values + bytes.states;  // Q+, K+, K-, T, P, do; dv, dS
   count += key_tiles * (3 * values + bytes.factors) + 3 * bytes.states;            // do, v_new, dv, f; S twice, dS
-  count += 4 * chunks * key_tiles;  // of T a mark
+  count += 4 * chunks * key_tiles;                                                 // of T a mark
   count += 8 * padded + 4 * keys + 2 * betas;  // q, k and g twice; dq, dk, dg; beta, dbeta
   if (g.normalize_keys) count += 5 * keys;
   return count + there(g.initial_state) + there(g.dfinal_state) + there(read_only(g.dinitial_state));

@@ -127,8 +127,7 @@ struct WalkMemory {
   }
   __device__ __forceinline__ Stored stored() const { return Stored(data + kTiles); }
   __device__ __forceinline__ ErrorTiles<kDk> errors() const {
-    return {{reinterpret_cast<__nv_bfloat16*>(data + kErrors)},
-            {reinterpret_cast<__nv_bfloat16*>(data + kErrorsOfP)}};
+    return {{reinterpret_cast<__nv_bfloat16*>(data + kErrors)}, {reinterpret_cast<__nv_bfloat16*>(data + kErrorsOfP)}};
   }
 };
 
@@ -142,8 +141,8 @@ struct DecayedBarriers : WalkBarriers {
 /// The tensors of both walks.
 struct DecayedMaps {
   TensorMap K, K_end, T, decays;
-  TensorMap v, v_new, S;        // from the beginning
-  TensorMap Q, P, d_o, dv, dS;  // from the end
+  TensorMap v, v_new, S;                   // from the beginning
+  TensorMap Q, P, d_o, dv, dS;             // from the end
   TensorMap K_errors, P_errors, v_errors;  // of marked chunks
 };
 
@@ -158,20 +157,6 @@ __device__ __forceinline__ void load_errors(const ErrorTiles<kDk>& to, const Dec
   full.arrive_expect(unsigned(to.kOfK + (with_P ? int(SquarePanel::kPanelBytes) : 0)));
   load_panels(to.K_end, maps.K_errors, full, rows);
   if (with_P) load_tile(maps.P_errors, to.P.data, full, rows);
-}
-
-/// S^T += (what rounding leaves out of X^T) Y. The errors take the place of X. Called where the product with the rounded X
-/// is done.
-template <int kDk>
-__device__ __forceinline__ void add_errors_to_state(WarpgroupState<kDk>& S, WarpgroupColumns& X,
-                                                    const PanelTile<kDk>& Y) {
-  WarpgroupFragments errors;
-  keep_errors(X);
-  round_columns(errors, X);
-  wgmma_fence(S, errors);
-  start_state_update<kDk>(S, errors, Y);
-  wgmma_commit();
-  wgmma_wait<0>(S);
 }
 
 /// S = S . D, and if it is left, passes it on times a factor: if the chunk has one anchor as it is then, as rows in shared
@@ -304,13 +289,16 @@ __device__ __forceinline__ void walk_forwards(WarpgroupState<kDk>& S, RowDecays<
     }
     wgmma_wait<0>(S);
     if (alike) {
+      WarpgroupFragments errors;
+      keep_errors(v_new);
+      round_columns(errors, v_new);
       errors_ring.wait(barriers.errors_full);
       errors_ring.advance();
-      wgmma_fence(S, factor);
+      wgmma_fence(S, factor, errors);
       start_state_update<kDk>(S, factor, memory.errors().K_end);
+      start_state_update<kDk>(S, errors, tiles.K_end);
       wgmma_commit();
       wgmma_wait<0>(S);
-      add_errors_to_state<kDk>(S, v_new, tiles.K_end);
       if (is_left) {
         rows_ring.wait(barriers.rows_empty);
         put_output(stored.rows, v_new, 1);
@@ -353,20 +341,17 @@ __device__ __forceinline__ void walk_backwards(WarpgroupState<kDk>& S, const Bf1
     wgmma_commit();
     if (alike) {
       const ErrorTiles<kDk> errors = memory.errors();
+      RoundedState<kDk> of_state;
+      round_errors_of_state<kDk>(of_state, S);
       wgmma_wait<0>(X, s);  // no products are under way in a branch: the compiler could not keep track of them
       errors_ring.wait(barriers.errors_full);
       errors_ring.advance();
-      wgmma_fence(X, s);
+      wgmma_fence(X, s, of_state);
       start_transposed_scores(X, tiles.dO, errors.P, true);
       start_residual<kDk>(X, s, errors.K_end);
-      wgmma_commit();
-      wgmma_wait<0>(X, s);
-      RoundedState<kDk> of_state;
-      round_errors_of_state<kDk>(of_state, S);
-      wgmma_fence(X, of_state);
       start_residual<kDk>(X, of_state, tiles.K_end);
       wgmma_commit();
-      wgmma_wait<0>(X);
+      wgmma_wait<0>(X, s, of_state);
     }
     if (is_left) state_ring.wait(barriers.state_empty);
     wgmma_wait<1>(S);  // as in the other walk
@@ -404,7 +389,15 @@ __device__ __forceinline__ void walk_backwards(WarpgroupState<kDk>& S, const Bf1
       rows_ring.advance();
     }
     wgmma_wait<0>(S);
-    if (alike) add_errors_to_state<kDk>(S, dV, later.K);
+    if (alike) {
+      WarpgroupFragments errors;
+      keep_errors(dV);
+      round_columns(errors, dV);
+      wgmma_fence(S, errors);
+      start_state_update<kDk>(S, errors, later.K);
+      wgmma_commit();
+      wgmma_wait<0>(S);
+    }
     if (lane_index() == 0) barriers.later_empty[ring.stage()].arrive();
     ring.advance();
   }
