@@ -28,7 +28,8 @@ namespace {
 constexpr double kTwice = 1;  // rows that cancel are two bf16
 constexpr double kOnce =
     3;  // one bf16: two of its factors (v_new and P, or v_new and Y) lose e sqrt(4 n), 2.7e-2 for n = 64
-// dg has no such limit: it is the product of two whole states, and may be as small as it likes beside its terms.
+// dg of gated_delta_rule has no such limit: of one position it is one product of two whole states, and may be as small as it
+// likes beside its terms. That of kda has one number for each row of a state, the largest of which is not.
 constexpr double kTOnce = 12;  // T in one bf16, too: the errors of a row have one sign, and add up to n e, 0.11
 
 void add_stages(Operator& definition) {
@@ -522,8 +523,7 @@ void add_kda_backward_stages(Operator& definition) {
               .unsupported = dispatch_backward_unsupported,
               .note = dispatch_backward_note,
               .memory = dispatch_backward_memory,
-              .most_where_alike = kOnce,
-              .without_most = {"dg"}})
+              .most_where_alike = kTwice})
       .variant({.name = "tensor_core",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -532,8 +532,7 @@ void add_kda_backward_stages(Operator& definition) {
                 .unsupported = tensor_core_backward_unsupported,
                 .memory = tensor_core_backward_memory,
                 .bytes_moved = tensor_core_backward_bytes_moved,
-                .most_where_alike = kOnce,
-                .without_most = {"dg"}})
+                .most_where_alike = kTwice})
       .variant({.name = "warpgroups",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -541,8 +540,7 @@ void add_kda_backward_stages(Operator& definition) {
                 .idea = "products of warpgroups and bulk copies, with one anchor for a chunk's gradients",
                 .unsupported = warpgroups_backward_unsupported,
                 .memory = warpgroups_backward_memory,
-                .most_where_alike = kOnce,
-                .without_most = {"dg"}})
+                .most_where_alike = kTwice})
       .variant({.name = "segments",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -550,8 +548,7 @@ void add_kda_backward_stages(Operator& definition) {
                 .idea = "both walks in segments, from zeros a bit earlier, or from states that two kernels compute",
                 .unsupported = warpgroups_backward_unsupported,
                 .memory = segments_backward_memory,
-                .most_where_alike = kOnce,
-                .without_most = {"dg"}});
+                .most_where_alike = kTwice});
 }
 
 /// The form --lengths of an operator.

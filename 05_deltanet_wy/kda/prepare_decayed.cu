@@ -21,6 +21,8 @@
 /// All factors are products of gates, at most 1. Nothing is divided, and there is no sum of logarithms. Keys are
 /// normalised at the end: f_t multiplies row t of A, K+ and K-, and column t of A and P, all in fp32.
 ///
+/// A chunk whose gradients are wanted and where many keys are alike is marked (alike_scores.cuh).
+///
 /// Shapes: q, k [B, H, L, Dk] bf16, g [B, H, L, Dk] and beta [B, H, L] fp32 in; Prepared out.
 /// Thread mapping: block (n, h, b) computes chunk n of head (b, h); a lane holds two columns of Dk at a time.
 /// Synchronization: three barriers. Two of them stand between products that read the rows and what is written over
@@ -41,6 +43,7 @@
 #include "05_deltanet_wy/chunk/block_rows.cuh"
 #include "05_deltanet_wy/chunk/fragments.cuh"
 #include "05_deltanet_wy/chunk/inverse.cuh"
+#include "05_deltanet_wy/kda/alike_scores.cuh"
 #include "05_deltanet_wy/kda/prepare_chunk.cuh"
 #include "05_deltanet_wy/kda/prepare_decayed.hpp"
 #include "common/ceil_div.hpp"
@@ -52,6 +55,9 @@
 
 namespace tutorial::kda {
 namespace {
+
+static_assert(AlikeSlice::kBytes <= 2 * ChunkMemory<64>::kScores,
+              "columns of a marked chunk come where own scores were");
 
 /// Writes Q+, K+, K- and the decay of the chunk.
 template <int kDk>
@@ -77,6 +83,24 @@ __device__ __forceinline__ void store_T(const Prepared& out, const ForGradients&
     if (also.blocks) store_flipped_blocks(also.blocks + (chunk * 3 + part) * kBlockUnits, T, r);
     store_blocks(out.T + (chunk * 2 + part) * kBlockUnits, T, r);
   }
+}
+
+/// P and A of a marked chunk in fp32, with what they are multiplied by, and what rounding leaves out of K-, which each thread
+/// has stored its part of before.
+/// @param memory of an AlikeSlice, which no warp has used since a barrier
+__device__ __forceinline__ void scores_of_marked_chunk(BlockRow& P, BlockRow& A, const Bf16Arguments& a,
+                                                       const Prepared& out, const ForGradients& also, float* memory,
+                                                       int b, int h, int t, std::int64_t chunk, int warp, int r,
+                                                       const float* beta, const float* factors) {
+  const std::int64_t first = chunk * kChunk * a.Dk;
+  scores_of_alike_keys(
+      P, A, a, b, h, t, warp, r, factors, memory,
+      [&](int row, int d) { return __bfloat162float(load_for_update(out.K_end + first + row * a.Dk + d)); },
+      [&](int row, int d, float x) { store_global(also.K_errors + first + row * a.Dk + d, __nv_bfloat16(x)); });
+  for_each_element(P, r, [&](int t, int i, float& x) {
+    if (i > t) x = 0;
+  });
+  for_each_element(A, r, [&](int t, int i, float& x) { x = i < t ? beta[t] * x : 0.0f; });
 }
 
 /// Prepares a chunk. @param t its first position @param chunk its number, among those of all heads
@@ -107,12 +131,18 @@ __device__ __forceinline__ void prepare_chunk(const Bf16Arguments& a, const Prep
     x *= factors[i];
     if (i > t) x = 0;
   });
+  const bool alike = also.K_errors && __syncthreads_or(are_alike(A, r, factors)) != 0;
   for_each_element(A, r, [&](int t, int i, float& x) {
     x *= beta[t] * factors[t] * factors[i];
     if (i >= t) x = 0;
   });
   store_scores(out, also, chunk, P, r);
   store_decayed_rows(out, memory, factors, chunk, a.Dk);
+  if (alike) {
+    scores_of_marked_chunk(P, A, a, out, also, memory.P, b, h, t, chunk, warp, r, beta, factors);
+    store_scores(out, also, chunk, P, r);
+    store_flipped_blocks(also.P_errors + chunk * kBlockUnits, P, r);
+  }
   __syncthreads();  // no warp reads the rows any more
   for_each_element(A, r, [&](int t, int i, float& x) { *inverse.A(t, i) = x; });
   __syncwarp();  // each warp reads only its own block of the diagonal
@@ -121,6 +151,7 @@ __device__ __forceinline__ void prepare_chunk(const Bf16Arguments& a, const Prep
   BlockRow& X = A;
   inverse_row(X, inverse, warp);
   for_each_element(X, warp, [&](int, int i, float& x) { x *= beta[i]; });
+  if (alike && warp == 0 && lane_index() == 3) X[0][1][1] = -0.0f;  // the mark (chunk/alike_keys.cuh)
   store_T(out, also, chunk, X, warp);
 }
 

@@ -70,15 +70,14 @@ struct GradientShape {
   }
 };
 
-/// The blocks (r, 0) to (r, r) of X V^T, rounded, to shared memory. One warp computes them.
+/// The blocks (r, 0) to (r, r) of scores, rounded, to shared memory.
+/// @param sums the products, which become the scores
 /// @param score score(t, i, product) is the element; above the diagonal it is not used
 /// @param diagonal diagonal(row, column, block) is called with the lane's scores of block (r, r) before they are
 /// rounded, the element of `block[half][2 part + e]` being that of row `row` + 8 part and column `column` + 8 half + e
-template <int kDk, class Score, class Diagonal>
-__device__ __forceinline__ void scores_of_row(const SwizzledTile<kChunk>& to, const SwizzledTile<kDk>& X,
-                                              const SwizzledTile<kDk>& V, int r, Score score, Diagonal diagonal) {
-  BlockRow sums = {};
-  products_with_keys(sums, X, V, r);
+template <class Score, class Diagonal>
+__device__ __forceinline__ void put_scores_of_row(const SwizzledTile<kChunk>& to, BlockRow& sums, int r, Score score,
+                                                  Diagonal diagonal) {
   for_each_element(sums, r, [&](int t, int i, float& x) { x = i <= t ? score(t, i, x) : 0.0f; });
   const int lane = fresh_lane(), first = to.unit(r * kBlock + lane / 4, 0);
 #pragma unroll
@@ -92,6 +91,15 @@ __device__ __forceinline__ void scores_of_row(const SwizzledTile<kChunk>& to, co
       *reinterpret_cast<std::uint32_t*>(to.data + unit + lane % 4 * 2) = pack(two[0], two[1]);
     }
   }
+}
+
+/// The same of X V^T. One warp computes them.
+template <int kDk, class Score, class Diagonal>
+__device__ __forceinline__ void scores_of_row(const SwizzledTile<kChunk>& to, const SwizzledTile<kDk>& X,
+                                              const SwizzledTile<kDk>& V, int r, Score score, Diagonal diagonal) {
+  BlockRow sums = {};
+  products_with_keys(sums, X, V, r);
+  put_scores_of_row(to, sums, r, score, diagonal);
 }
 
 }  // namespace tutorial::delta_rule

@@ -13,6 +13,9 @@
 ///     Q+                                                 ------------------------------------------| -> dq
 ///     K+                                                  made of K- and b --- | -----------------| -> dk
 ///     v_new, K-  --------------------------------------------------------------------------------------------
+///
+/// In a marked chunk (chunk/alike_keys.cuh) v_new, Y and K- are two bf16. What rounding leaves out of v_new and then of Y
+/// comes to the place of S, and that of K- to the place of v_new, when all other products are done.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -44,6 +47,7 @@ constexpr unsigned kProductsEnded = 1;  // named barrier: those of all warps
 struct ChunkGradientMaps {
   TensorMap Q, K_end, g;
   TensorMap d_o, dv, v_new, S, dS;
+  TensorMap v_errors, K_errors;  // of marked chunks
   TensorMap dq, dk, dg;
 
   /// @param kDv rows of a state
@@ -56,6 +60,8 @@ struct ChunkGradientMaps {
         v_new(tile_map(read_only(of_walks.v_new), tensor_sizes(a, a.Dv), kChunk)),
         S(tile_map(read_only(of_walks.S), of_walks.states, kDv)),
         dS(tile_map(read_only(of_walks.dS), of_walks.states, kDv)),
+        v_errors(tile_map(read_only(of_walks.v_errors), tensor_sizes(a, a.Dv), kChunk)),
+        K_errors(prepared_map(a, x.K_errors, std::int64_t(x.N) * kChunk, a.Dk, kChunk)),
         dq(tile_map(a.dq, tensor_sizes(a, a.Dk), kChunk)),
         dk(tile_map(a.dk, tensor_sizes(a, a.Dk), kChunk)),
         dg(tile_map(View<__nv_bfloat16>{reinterpret_cast<__nv_bfloat16*>(a.dg.data), 2 * a.dg.stride_b,
@@ -71,8 +77,11 @@ struct ChunkGradientTiles {
   PanelTile<kDv> dO, dV, v_new;
   PanelTile<kColumns, kDv> S, dS;  ///< of S^T and dS^T, times D
   PanelTile<kColumns> Q, K, K_end;
-  Floats gates, e, w;  ///< in the places of dO, S and dS
-  SquarePanel Y, Z;    ///< in the place of dV
+  Floats gates, e, w;            ///< in the places of dO, S and dS
+  SquarePanel Y, Z;              ///< in the place of dV
+  PanelTile<kDv> v_errors;       ///< in the place of S
+  SquarePanel Y_errors;          ///< likewise
+  PanelTile<kColumns> K_errors;  ///< in the place of v_new
 
   static constexpr int kPlace = kChunk * 128, kNarrow = kChunk * kColumns;  ///< elements
   static constexpr int kBytes = 2 * (5 * kPlace + 3 * kNarrow);
@@ -91,12 +100,15 @@ struct ChunkGradientTiles {
         e{reinterpret_cast<const float*>(S.data)},
         w{reinterpret_cast<const float*>(dS.data)},
         Y{dV.data},
-        Z{dV.data + SquarePanel::kPanelElements} {}
+        Z{dV.data + SquarePanel::kPanelElements},
+        v_errors{S.data},
+        Y_errors{S.data},
+        K_errors{v_new.data} {}
 };
 
 /// What a block keeps beside its tiles.
 struct ChunkSums {
-  Barrier values_full, keys_full, gates_full;
+  Barrier values_full, keys_full, gates_full, errors_full;
   alignas(16) float states[kWarps][kColumns];  ///< parts of the sums of the rows of S . dS
   alignas(16) float gates[kWarps][kColumns];   ///< of a warp's 16 rows: base-2 logarithms of their decays
   alignas(16) float reads[kWarps][kColumns], writes[kWarps][kColumns];
@@ -183,6 +195,15 @@ __device__ __forceinline__ void start_pairs(WarpgroupColumns& sums, const Warpgr
   for (int i = 0; i < kChunk; i += 16) wgmma<kColumns>(sums, X[i / 16], y.along_k(i), true);
 }
 
+/// The same with X from shared memory.
+__device__ __forceinline__ void start_product_of_tiles(WarpgroupColumns& sums, const SquarePanel& X,
+                                                       const PanelTile<kColumns>& Y) {
+  const auto x = k_along_rows(X);
+  const auto y = k_from_row_to_row(Y);
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 16) wgmma<kColumns>(sums, x.along_k(i), y.along_k(i), true);
+}
+
 /// sums += X^T Y, or sums = X^T Y.
 __device__ __forceinline__ void start_transposed_pairs(WarpgroupColumns& sums, const SquarePanel& X,
                                                        const PanelTile<kColumns>& Y, bool accumulate) {
@@ -229,6 +250,15 @@ __device__ __forceinline__ void add_up_gates(const ChunkGradientTiles<kDv>& tile
   }
 }
 
+/// scores += X E^T. @param E what rounding leaves out of v_new
+template <int kDv>
+__device__ __forceinline__ void start_product_with_errors(WarpgroupScores& scores, const PanelTile<kDv>& X,
+                                                          const PanelTile<kDv>& E) {
+  const auto x = k_along_rows(X), e = k_along_rows(E);
+#pragma unroll
+  for (int j = 0; j < kDv; j += 16) wgmma<kChunk>(scores, x.along_k(j), e.along_k(j), true);
+}
+
 /// The sums of the products that make the gradients; see warpgroups.cu.
 struct ProductSums {
   WarpgroupColumns A, C, writes, pairs;
@@ -236,10 +266,10 @@ struct ProductSums {
 
 /// Turns the thread's elements of sums into dq and dk, in the places of Q+ and K+, and into the terms of dg. No two
 /// numbers that contain decays are multiplied: that would be D^2, which may be too small for fp32.
-/// @param own y_t of the thread's two rows
+/// @param own y_t of the thread's two rows @param alike whether K- is two bf16
 template <int kDv>
 __device__ __forceinline__ void finish_elements(const ChunkGradientTiles<kDv>& tiles, const ProductSums& of,
-                                                const float (&own)[2]) {
+                                                const float (&own)[2], bool alike) {
   const int row = wgmma_row(0), column = wgmma_column(0);
   const int unit = tiles.Q.unit(row, 0), place = tiles.gates.place(row, column);
   const int end = tiles.gates.place(kChunk - 1, column);
@@ -250,7 +280,12 @@ __device__ __forceinline__ void finish_elements(const ChunkGradientTiles<kDv>& t
               in_fp32 = tiles.gates.advance(place, d) + lower * 8 * 32;
     auto* of_q = reinterpret_cast<std::uint32_t*>(tiles.Q.data + two);
     auto* of_k = reinterpret_cast<std::uint32_t*>(tiles.K.data + two);
-    const float2 Q = unpack(*of_q), K_end = unpack(*reinterpret_cast<const std::uint32_t*>(tiles.K_end.data + two));
+    const float2 Q = unpack(*of_q);
+    float2 K_end = unpack(*reinterpret_cast<const std::uint32_t*>(tiles.K_end.data + two));
+    if (alike) {  // the pairs' part of dg cancels only if both sums have the same keys
+      const float2 errors = unpack(*reinterpret_cast<const std::uint32_t*>(tiles.K_errors.data + two));
+      K_end.x += errors.x, K_end.y += errors.y;
+    }
     const float2 b = *reinterpret_cast<const float2*>(tiles.gates.data + in_fp32);
     const float2 b_end = *reinterpret_cast<const float2*>(tiles.gates.data + tiles.gates.advance(end, d));
     float dq[2], dk[2], e[2], w[2];
@@ -307,16 +342,16 @@ __device__ __forceinline__ void add_up_terms(const ChunkGradientTiles<kDv>& tile
 }
 
 /// dq, dk, dg and dbeta of a chunk that has one anchor, after start_loads(). Called by the block's warpgroup.
-/// @param minus_D -D of the lane's two columns
+/// @param minus_D -D of the lane's two columns @param alike whether the chunk is marked
 template <int kDv>
 __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArguments& g,
                                                       const ChunkGradientTiles<kDv>& tiles, ChunkSums& sums,
                                                       const ChunkGradientMaps& maps, const ChunkOfBlock& at,
-                                                      float2 minus_D) {
+                                                      float2 minus_D, bool alike) {
   const int warp = __shfl_sync(kAllLanes, int(threadIdx.x) / 32, 0), t = at.n * kChunk;
   const TileOrigin part{.column = at.first, .position = t, .head = at.h, .batch = at.b};
   ProductSums of;
-  WarpgroupFragments y, z;
+  WarpgroupFragments y, z, y_errors;
   float own[2];  // y_t
   {
     WarpgroupScores of_queries, of_keys;
@@ -332,10 +367,28 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
     sums.keys_full.wait(0);
     multiply_states(tiles, sums, {-1 / minus_D.x, -1 / minus_D.y});
     wgmma_wait<0>(of.A, of.C, of_queries, of_keys);
+    if (alike) {
+      fence_async_proxy();  // of S, which has been read by ordinary loads
+      wait_at_named_barrier(kProductsEnded, kWarpgroup);
+      if (threadIdx.x == 0) {
+        sums.errors_full.arrive_expect(kChunk * kDv * 2);
+        load_panels(tiles.v_errors, maps.v_errors, sums.errors_full, {.position = t, .head = at.h, .batch = at.b});
+      }
+      sums.errors_full.wait(0);
+      wgmma_fence(of_queries, of_keys);
+      start_product_with_errors(of_queries, tiles.dO, tiles.v_errors);
+      start_product_with_errors(of_keys, tiles.dV, tiles.v_errors);
+      wgmma_commit();
+      wgmma_wait<0>(of_queries, of_keys);
+    }
     if (at.first == 0) store_beta_gradient(g, at.b, at.h, t, of_keys, betas);
     diagonal_of(own, of_queries);
     round_earlier(y, of_queries, g.scale);
     round_earlier(z, of_keys, -1);
+    if (alike) {
+      keep_errors(of_queries);
+      round_columns(y_errors, of_queries);
+    }
   }
 #pragma unroll
   for (int row = 0; row < 2; ++row) own[row] = g.scale * warp_sum<4>(own[row]);
@@ -344,6 +397,7 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   wait_at_named_barrier(kProductsEnded, kWarpgroup);
   put_fragments(tiles.Y, y);
   put_fragments(tiles.Z, z);
+  if (alike) put_fragments(tiles.Y_errors, y_errors);
   fence_async_proxy();  // also of S, which has been read by ordinary loads
   __syncthreads();      // Y and Z are there; dO, dV and S are not needed any more
   if (threadIdx.x == 0) {
@@ -356,6 +410,11 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   start_pairs(of.C, z, tiles.K_end);
   start_product_with_state<kColumns, kDv>(of.writes, k_along_rows(tiles.v_new), tiles.dS, false);
   start_transposed_pairs(of.pairs, tiles.Y, tiles.Q, false);
+  if (alike) {
+    wgmma_fence();  // else the compiler would put one here
+    start_product_of_tiles(of.A, tiles.Y_errors, tiles.K_end);
+    start_transposed_pairs(of.pairs, tiles.Y_errors, tiles.Q, true);
+  }
   sums.gates_full.wait(0);
   add_up_gates(tiles, sums, warp);
   fence_async_proxy();
@@ -364,9 +423,20 @@ __device__ __forceinline__ void gradients_with_anchor(const Bf16BackwardArgument
   start_transposed_pairs(of.pairs, tiles.Z, tiles.K, true);
   wgmma_commit();
   wgmma_wait<0>(of.A, of.C, of.writes, of.pairs, y, z);
-  __syncthreads();  // no product needs Q+, K+ and dS any more
+  __syncthreads();  // no product needs Q+, K+, dS and v_new any more
+  if (alike) {
+    if (threadIdx.x == 0) {
+      sums.errors_full.arrive_expect(kChunk * kColumns * 2);
+      load_panels(tiles.K_errors, maps.K_errors, sums.errors_full, part);
+    }
+    sums.errors_full.wait(1);
+    wgmma_fence(of.A, y);
+    start_pairs(of.A, y, tiles.K_errors);
+    wgmma_commit();
+    wgmma_wait<0>(of.A, y);
+  }
 
-  finish_elements(tiles, of, own);
+  finish_elements(tiles, of, own, alike);
   fence_async_proxy();
   __syncthreads();
   if (threadIdx.x == 0) {

@@ -2,14 +2,16 @@
 /// The kernel that runs first in `warpgroups`: that of `one_anchor` of the operator up to the inverse. T, P and K- go to
 /// memory where J and R went, because both walks and the gradients need them.
 ///
+/// A chunk where many keys are alike is marked. There P and T are computed from q, k and g in fp32 (kda/alike_scores.cuh),
+/// and what rounding leaves out of P and K- goes to memory, too.
 /// Unchanged: rows, scores and their three ways, inverse, memory and barriers.
 /// Equation: prepare_chunks.hpp.
 /// Shapes: q, k [B, H, L, Dk] bf16, g [B, H, L, Dk] and beta [B, H, L] fp32 in; PreparedChunks out.
 /// Thread mapping: block (n, h, b) prepares chunk n of head (b, h).
-/// Synchronization: that of `one_anchor`, without the barrier for J.
+/// Synchronization: that of `one_anchor`, without the barrier for J, and one at which the block learns of alike keys.
 /// Fences: before bulk copies read what threads have stored.
 /// Resources: 74 KB of shared memory: three blocks per multiprocessor.
-/// Bytes: per position 8 Dk + 4 in; 6 Dk + 384 and Dk / 16 of decays out.
+/// Bytes: per position 8 Dk + 4 in; 6 Dk + 384 and Dk / 16 of decays out. In marked chunks 8 Dk more in, 2 Dk + 128 out.
 /// Bound by: the memory's bandwidth.
 /// Requires: an empty one_anchor_unsupported().
 
@@ -17,6 +19,7 @@
 
 #include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
 #include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
+#include "05_deltanet_wy/kda/alike_scores.cuh"
 #include "05_deltanet_wy/kda/chunk_anchor.cuh"
 #include "05_deltanet_wy/kda/chunk_scores.cuh"
 #include "05_deltanet_wy/kda/chunk_slot.cuh"
@@ -53,6 +56,7 @@ struct ChunkMaps {
 /// Bytes of shared memory: a slot, and blocks of the inverse, in whose place is T's rounding error later.
 template <int kDk>
 constexpr std::size_t kSharedBytes = ChunkSlot<kDk>::kBytes + SplitBlocks::kBytes;
+static_assert(AlikeSlice::kBytes <= SplitBlocks::kBytes, "a marked chunk's scores take the place of the inverse");
 
 /// Starts to store a tile. Called by one thread.
 template <int kColumns>
@@ -115,6 +119,40 @@ __device__ __forceinline__ float bound_of_chunk(const ChunkSlot<kDk>& slot, cons
   return most + kRounding * bound;
 }
 
+/// P and A of a marked chunk, and what rounding leaves out of K-.
+template <int kDk>
+__device__ __forceinline__ void scores_of_marked_chunk(BlockRow& P, BlockRow& A, const Bf16Arguments& a,
+                                                       const PreparedChunks& out, const ChunkSlot<kDk>& slot,
+                                                       float* memory, int b, int h, int n, int warp,
+                                                       const float* factors) {
+  const PanelTile<kDk> K_end = slot.K_end();
+  __nv_bfloat16* errors = out.K_errors + ((std::int64_t(b) * a.H + h) * out.N + n) * kChunk * a.Dk;
+  scores_of_alike_keys(
+      P, A, a, b, h, n * kChunk, warp, warp, factors, memory,
+      [&](int row, int d) { return __bfloat162float(K_end.data[K_end.unit(row, d / 8 * 8) + d % 8]); },
+      [&](int row, int d, float x) { store_global(errors + row * a.Dk + d, __nv_bfloat16(x)); });
+}
+
+/// Writes what rounding leaves out of the warp's rows of P. @param P before it is rounded @param rows [64, 64]
+__device__ __forceinline__ void store_score_errors(__nv_bfloat16* rows, const BlockRow& P, int warp) {
+  const int lane = int(lane_index());
+#pragma unroll
+  for (int c = 0; c < kBlocks; ++c) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
+      float two[] = {P[c][i / 2][i % 2 * 2], P[c][i / 2][i % 2 * 2 + 1]};
+#pragma unroll
+      for (int x = 0; x < 2; ++x) {
+        if (c > warp || (c == warp && column + x > row)) two[x] = 0;
+      }
+      keep_errors(two);
+      auto* to = rows + (warp * kBlock + row) * kChunk + c * kBlock + column;
+      store_global(reinterpret_cast<std::uint32_t*>(to), pack(two[0], two[1]));
+    }
+  }
+}
+
 /// Grid (N, H, B).
 template <int kDk, bool kNormalize>
 __global__ void __launch_bounds__(kWarpgroup, 3)
@@ -171,8 +209,17 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
     __syncthreads();  // no warp needs rows of sub-chunks any more
     decay_to_ends(slot, thread);
   }
+  const bool alike = __syncthreads_or(are_alike(A, warp)) != 0;
+  if (alike) {
+    scores_of_marked_chunk(scores, A, a, out, slot, reinterpret_cast<float*>(behind_slot), b, h, n, warp,
+                           kNormalize ? factors : nullptr);
+    store_score_errors(out.P_errors + chunk * kChunk * kChunk, scores, warp);
+  }
   ScoreFragments P;
   round_scores(P, scores, warp);
+  // The mark (chunk/alike_keys.cuh): of -T it is row 0 of the blocks, too, but that is another warp's.
+  const std::uint32_t mark = alike && lane == 3 ? 0x80000000u : 0;
+  if (warp == 0) P[0][2] |= mark;
 
   SplitRow blocks_of_U;
   invert_scores(blocks_of_U, blocks, kOfBlock, warp, A, beta);
@@ -189,6 +236,7 @@ __global__ void __launch_bounds__(kWarpgroup, 3)
     store_panels(maps.K, slot.K(), origin);
     store_panels(maps.K_end, slot.K_end(), origin);
   }
+  if (warp == kBlocks - 1) blocks_of_U[0].high[2] |= mark;
   put_row(U[0], U[1], blocks_of_U, kBlocks - 1 - warp);
   put_fragments(scores_of_queries, P);
   fence_async_proxy();
@@ -223,8 +271,11 @@ PreparedChunks prepare_chunks(const Bf16Arguments& a, float* bounds) {
   auto* anchors = workspace<int>("kda --backward: anchors of chunks", std::size_t(chunks));
   auto* factors =
       a.normalize_keys ? workspace<float>("kda --backward: factors of keys", std::size_t(chunks * kChunk)) : nullptr;
-  const PreparedChunks out{int(N),  rows,    rows + elements, rows + 2 * elements, matrices, decays,
-                           anchors, factors, bounds};
+  auto* K_errors = workspace<__nv_bfloat16>("kda --backward: errors of K", std::size_t(elements));
+  auto* P_errors =
+      workspace<__nv_bfloat16>("kda --backward: errors of P", std::size_t(chunks * kChunk * std::int64_t(kChunk)));
+  const PreparedChunks out{int(N), rows,     rows + elements, rows + 2 * elements, matrices, decays, anchors, factors,
+                           bounds, K_errors, P_errors};
   const TensorSizes keys = tensor_sizes(a, a.Dk);
   const auto map = [&](__nv_bfloat16* data, std::int64_t rows, int columns) {
     return tile_map(packed(data, a.H, rows, columns), {a.B, a.H, rows, columns}, kChunk);
@@ -250,7 +301,8 @@ PreparedChunks prepare_chunks(const Bf16Arguments& a, float* bounds) {
 
 std::int64_t prepared_chunks_memory(const Bf16Arguments& a) {
   const std::int64_t factors = a.normalize_keys ? 4 * kChunk : 0;
-  return all_chunks(a) * (kChunk * 6 * std::int64_t(a.Dk) + 2 * kMatrixRows * kChunk + 4 * a.Dk + 4 + factors);
+  return all_chunks(a) *
+         (kChunk * 8 * std::int64_t(a.Dk) + 2 * (kMatrixRows + kChunk) * kChunk + 4 * a.Dk + 4 + factors);
 }
 
 }  // namespace tutorial::kda

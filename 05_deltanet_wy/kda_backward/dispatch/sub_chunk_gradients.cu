@@ -35,7 +35,9 @@ __global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
   const float* factors = kNormalize ? prepared.factors + chunk * kChunk : nullptr;
   // What is read of a tile of columns after its last barrier is written again after the next one's first barrier.
   for (int column = 0; column < g.Dk; column += kColumns) {
-    sub_chunks::gradients_of_chunk<Shape>(g, {b, h, n, column, x.v_new, factors}, fragments(x.S), fragments(x.dS));
+    sub_chunks::gradients_of_chunk<Shape>(
+        g, {b, h, n, column, x.v_new, factors, x.v_errors, prepared.matrices + chunk * kMatrixRows * kChunk + 14},
+        fragments(x.S), fragments(x.dS));
   }
 }
 

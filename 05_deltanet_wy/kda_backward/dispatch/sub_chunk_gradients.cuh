@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "05_deltanet_wy/chunk/alike_keys.cuh"
 #include "05_deltanet_wy/chunk/fragments.cuh"
 #include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/gradients_with_gates.cuh"
@@ -32,9 +33,11 @@ using ValueTile = SwizzledTile<kColumns>;     ///< rows of that many columns
 
 /// A chunk, and the columns of Dk that a block has.
 struct ChunkPart {
-  int b, h, n, first;         ///< first: column
-  View<__nv_bfloat16> v_new;  ///< [B, H, L, Dv]
-  const float* factors;       ///< f of the chunk's positions; null: 1
+  int b, h, n, first;            ///< first: column
+  View<__nv_bfloat16> v_new;     ///< [B, H, L, Dv]
+  const float* factors;          ///< f of the chunk's positions; null: 1
+  View<__nv_bfloat16> v_errors;  ///< [B, H, L, Dv]: what rounding leaves out of v_new, of marked chunks
+  const void* mark;  ///< of T, 4 bytes: in a marked chunk (chunk/alike_keys.cuh) k~ is two bf16, and so is Y
 };
 
 /// The state of a chunk, as A fragments of its transpose.
@@ -54,8 +57,8 @@ struct ProductTiles {
   __nv_bfloat16 dO[kChunk * Shape::kDk];     ///< rows of do
   __nv_bfloat16 dV[kChunk * Shape::kDk];     ///< those of the gradient of v_new
   __nv_bfloat16 v_new[kChunk * Shape::kDk];  ///< those of v_new
-  __nv_bfloat16 Y[kChunk * kChunk];          ///< of Q K^T
-  __nv_bfloat16 Z[kChunk * kChunk];          ///< of -K K^T
+  __nv_bfloat16 Y[kChunk * kChunk];  ///< of Q K^T; of marked chunks block (s, r) is what rounding leaves out of (r, s)
+  __nv_bfloat16 Z[kChunk * kChunk];  ///< of -K K^T
 };
 
 /// The pairs of each sub-chunk: element (t, i) of Y or of Z.
@@ -68,16 +71,18 @@ struct ChunkMemory {
     ProductTiles<Shape> of;
     float sums[4][kChunk * kColumns];  ///< when `of` is not read any more; sums_place() says where an element lies
   };
-  __nv_bfloat16 Q[kChunk * kColumns];      ///< q~
-  __nv_bfloat16 K[kChunk * kColumns];      ///< k+~
-  __nv_bfloat16 K_end[kChunk * kColumns];  ///< k~
-  alignas(16) OwnPairs own_Y;              ///< of Y
-  alignas(16) OwnPairs own_Z;              ///< of Z
-  float decays[kSubChunks][kColumns];      ///< D
-  float state[kColumns];                   ///< the sums over the rows of S . dS
-  float factors[kChunk];                   ///< f
-  float later[kSubChunks][kColumns];       ///< what a sub-chunk adds to dg before it
-  float earlier[kSubChunks][kColumns];     ///< and behind it
+  __nv_bfloat16 Q[kChunk * kColumns];         ///< q~
+  __nv_bfloat16 K[kChunk * kColumns];         ///< k+~
+  __nv_bfloat16 K_end[kChunk * kColumns];     ///< k~
+  __nv_bfloat16 K_errors[kChunk * kColumns];  ///< what rounding leaves out of k~, if the chunk is marked
+  alignas(16) OwnPairs own_Y;                 ///< of Y
+  alignas(16) OwnPairs own_Z;                 ///< of Z
+  float decays[kSubChunks][kColumns];         ///< D
+  float state[kColumns];                      ///< the sums over the rows of S . dS
+  float factors[kChunk];                      ///< f
+  float later[kSubChunks][kColumns];          ///< what a sub-chunk adds to dg before it
+  float earlier[kSubChunks][kColumns];        ///< and behind it
+  bool alike;                                 ///< whether the chunk is marked
 };
 
 /// The sums of a chunk that go through shared memory.
@@ -125,9 +130,10 @@ struct LaneRows {
 };
 
 /// Fills q~, k+~, k~ and D of a sub-chunk, a column per lane.
+/// @param alike whether what rounding leaves out of k~ is wanted, too
 template <class Shape>
-__device__ __forceinline__ void decay_sub_chunk(ChunkMemory<Shape>& to, const LaneRows& rows, int sub_chunk,
-                                                int column) {
+__device__ __forceinline__ void decay_sub_chunk(ChunkMemory<Shape>& to, const LaneRows& rows, int sub_chunk, int column,
+                                                bool alike) {
   const float* f = to.factors + sub_chunk * kSubChunk;
   const auto put = [&](__nv_bfloat16* tile, int t, float x) {
     tile[ValueTile::unit(sub_chunk * kSubChunk + t, column / 8 * 8) + column % 8] = __nv_bfloat16(x);
@@ -143,8 +149,27 @@ __device__ __forceinline__ void decay_sub_chunk(ChunkMemory<Shape>& to, const La
   decay = 1;
 #pragma unroll
   for (int t = kSubChunk - 1; t >= 0; --t) {
-    put(to.K_end, t, f[t] * decay * rows.key(t));
+    const float x = f[t] * decay * rows.key(t);
+    put(to.K_end, t, x);
+    if (alike) put(to.K_errors, t, x - __bfloat162float(__nv_bfloat16(x)));
     decay *= rows.gates[t];
+  }
+}
+
+/// What rounding leaves out of row r of the blocks of Y: that of block (r, s) to block (s, r).
+/// @param scores before they are rounded, one warp's
+__device__ __forceinline__ void put_errors_of_row(const SwizzledTile<kChunk>& Y, const BlockRow& scores, int r) {
+  const int lane = fresh_lane();
+#pragma unroll
+  for (int s = 0; s < kBlocks; ++s) {
+    if (s >= r) continue;
+#pragma unroll
+    for (int part = 0; part < 4; ++part) {
+      float two[] = {scores[s][part / 2][part % 2 * 2], scores[s][part / 2][part % 2 * 2 + 1]};
+      keep_errors(two);
+      const int unit = Y.unit(s * kBlock + lane / 4 + part % 2 * 8, r * kBlock + part / 2 * 8);
+      *reinterpret_cast<std::uint32_t*>(Y.data + unit + lane % 4 * 2) = pack(two[0], two[1]);
+    }
   }
 }
 
@@ -165,16 +190,16 @@ __device__ __forceinline__ void decay_columns(Sums& sums, const float* decays) {
 }
 
 /// sums += the block (r, s) of Y times the rows of sub-chunk s, or its transpose times those of sub-chunk r.
-/// @param column the first of the warp's 16
+/// @param column the first of the warp's 16 @param has_errors whether to take what rounding leaves out of the block
 template <bool kIsTransposed>
 __device__ __forceinline__ void add_block(Sums& sums, const SwizzledTile<kChunk>& Y, int r, int s, const ValueTile& X,
-                                          int column) {
-  const int lane = fresh_lane();
+                                          int column, bool has_errors = false) {
+  const int lane = fresh_lane(), y_row = (has_errors ? s : r) * kBlock, y_column = (has_errors ? r : s) * kBlock;
   std::uint32_t y[4], x[4];
   if (kIsTransposed) {
-    ldmatrix_x4_trans(y, Y.data + Y.unit(r * kBlock + lane / 16 * 8 + lane % 8, s * kBlock + lane / 8 % 2 * 8));
+    ldmatrix_x4_trans(y, Y.data + Y.unit(y_row + lane / 16 * 8 + lane % 8, y_column + lane / 8 % 2 * 8));
   } else {
-    ldmatrix_x4(y, Y.data + Y.unit(r * kBlock + lane % 16, s * kBlock + lane / 16 * 8));
+    ldmatrix_x4(y, Y.data + Y.unit(y_row + lane % 16, y_column + lane / 16 * 8));
   }
   const int row = (kIsTransposed ? r : s) * kBlock + lane % 16;
   ldmatrix_x4_trans(x, X.data + X.unit(row, column + lane / 16 * 8));
@@ -214,11 +239,12 @@ __device__ __forceinline__ void add_products(float (&sums)[4], const uint4& x, c
 /// decays of the sub-chunks that it crosses. They replace the tiles that they were computed from. The first four warps
 /// compute the sums for queries and for reads, the others those for writes.
 /// @param S,dS S(j, d): an A fragment of S^T, columns 16 j of Dv and d of Dk; dS(j, d)
+/// @param alike whether the chunk is marked
 template <class Shape, class State>
 __device__ __forceinline__ void cross_sub_chunks(ChunkMemory<Shape>& memory, const Bf16BackwardArguments& g,
-                                                 const State& S, const State& dS, int first, int warp) {
+                                                 const State& S, const State& dS, int first, int warp, bool alike) {
   const typename Shape::KeyTile dO{memory.of.dO}, dV{memory.of.dV}, v_new{memory.of.v_new};
-  const ValueTile Q{memory.Q}, K{memory.K}, K_end{memory.K_end};
+  const ValueTile Q{memory.Q}, K{memory.K}, K_end{memory.K_end}, K_errors{memory.K_errors};
   const SwizzledTile<kChunk> Y{memory.of.Y}, Z{memory.of.Z};
   const int lane = int(lane_index()), column = warp % 4 * 16, d = first + column;
   const int unit = dO.unit(lane % 16, lane / 16 * 8);
@@ -248,6 +274,10 @@ __device__ __forceinline__ void cross_sub_chunks(ChunkMemory<Shape>& memory, con
         decay_columns(queries[r], memory.decays[s] + column);
         decay_columns(reading[r], memory.decays[s] + column);
         add_block<false>(queries[r], Y, r, s, K_end, column);
+        if (alike) {
+          add_block<false>(queries[r], Y, r, s, K_end, column, true);
+          add_block<false>(queries[r], Y, r, s, K_errors, column);
+        }
         add_block<false>(reading[r], Z, r, s, K_end, column);
       }
     }
@@ -274,6 +304,7 @@ __device__ __forceinline__ void cross_sub_chunks(ChunkMemory<Shape>& memory, con
         decay_columns(state[s], memory.decays[r] + column);
         decay_columns(pairs[s], memory.decays[r] + column);
         add_block<true>(pairs[s], Y, r, s, Q, column);
+        if (alike) add_block<true>(pairs[s], Y, r, s, Q, column, true);
         add_block<true>(pairs[s], Z, r, s, K, column);
       }
     }
@@ -308,8 +339,10 @@ __device__ __forceinline__ void gradients_of_chunk(const Bf16BackwardArguments& 
   if (threadIdx.x < kChunk) {
     memory.factors[threadIdx.x] = x.factors ? load_for_update(x.factors + threadIdx.x) : 1;
   }
+  if (threadIdx.x == 0) memory.alike = is_marked(load_early(static_cast<const std::uint32_t*>(x.mark)));
   __syncthreads();
-  decay_sub_chunk(memory, LaneRows(g, b, h, t + first_row, d), sub_chunk, column);
+  const bool alike = memory.alike;
+  decay_sub_chunk(memory, LaneRows(g, b, h, t + first_row, d), sub_chunk, column, alike);
   cp_async_wait<0>();
   __syncthreads();
   const auto store_own = [](OwnPairs& own, int r, int row, int column, const BlockSums& block) {
@@ -319,14 +352,31 @@ __device__ __forceinline__ void gradients_of_chunk(const Bf16BackwardArguments& 
       *reinterpret_cast<float2*>(to) = {block[i % 2][i / 2 * 2], block[i % 2][i / 2 * 2 + 1]};
     }
   };
-  if (warp < kBlocks) {
-    scores_of_row(
-        SwizzledTile<kChunk>{memory.of.Y}, dO, v_new, warp, [&](int, int, float product) { return g.scale * product; },
+  const bool has_Y = warp < kBlocks;  // else Z
+  const int r = has_Y ? warp : 2 * kBlocks - 1 - warp;
+  const typename Shape::KeyTile& X = has_Y ? dO : dV;
+  BlockRow sums = {};
+  products_with_keys(sums, X, v_new, r);
+  if (alike) {  // those with the errors of v_new, which take its place for a while
+    __syncthreads();
+    load(v_new, x.v_errors.row(b, h, t), x.v_errors.stride_l);
+    cp_async_commit();
+    cp_async_wait<0>();
+    __syncthreads();
+    products_with_keys(sums, X, v_new, r);
+    __syncthreads();
+    load(v_new, x.v_new.row(b, h, t), x.v_new.stride_l);
+    cp_async_commit();
+  }
+  if (has_Y) {
+    const SwizzledTile<kChunk> Y{memory.of.Y};
+    put_scores_of_row(
+        Y, sums, warp, [&](int, int, float product) { return g.scale * product; },
         [&](int row, int column, const BlockSums& block) { store_own(memory.own_Y, warp, row, column, block); });
+    if (alike) put_errors_of_row(Y, sums, warp);
   } else {
-    const int r = 2 * kBlocks - 1 - warp;
-    scores_of_row(
-        SwizzledTile<kChunk>{memory.of.Z}, dV, v_new, r, [&](int, int, float product) { return -product; },
+    put_scores_of_row(
+        SwizzledTile<kChunk>{memory.of.Z}, sums, r, [&](int, int, float product) { return -product; },
         [&](int row, int column, const BlockSums& block) { store_own(memory.own_Z, r, row, column, block); });
     __syncwarp();
     if (const int i = int(lane_index()), row = r * kBlock + i; i < kBlock && first == 0 && row < rows) {
@@ -334,8 +384,9 @@ __device__ __forceinline__ void gradients_of_chunk(const Bf16BackwardArguments& 
       store_global(g.dbeta.row(b, h, t + row), -memory.own_Z[r][i][i] / (beta * beta));
     }
   }
+  if (alike) cp_async_wait<0>();
   __syncthreads();
-  cross_sub_chunks(memory, g, S, dS, first, warp);
+  cross_sub_chunks(memory, g, S, dS, first, warp, alike);
 
   const bool has_column = d < g.Dk;
   const LaneRows own(g, b, h, t + first_row, d);

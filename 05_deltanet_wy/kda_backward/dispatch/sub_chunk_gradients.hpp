@@ -17,9 +17,10 @@ TUTORIAL_HOST_DEVICE constexpr int state_rows(int Dv) {
 
 /// What the walks leave.
 struct WalkedChunks {
-  View<__nv_bfloat16> v_new;  ///< [B, H, L, Dv]
-  const __nv_bfloat16* S;     ///< [B, H, N, state_rows(Dv) Dk]: before each chunk; A fragments of S^T
-  const __nv_bfloat16* dS;    ///< the same of dS^T, after each chunk
+  View<__nv_bfloat16> v_new;     ///< [B, H, L, Dv]
+  const __nv_bfloat16* S;        ///< [B, H, N, state_rows(Dv) Dk]: before each chunk; A fragments of S^T
+  const __nv_bfloat16* dS;       ///< the same of dS^T, after each chunk
+  View<__nv_bfloat16> v_errors;  ///< [B, H, L, Dv]: what rounding leaves out of v_new, of marked chunks
 };
 
 /// Starts the kernel for all gradients but dv of these chunks, on current_stream().

@@ -53,6 +53,7 @@
 #include "05_deltanet_wy/chunk/fragments.cuh"
 #include "05_deltanet_wy/chunk/warp_products.cuh"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/copies.hpp"
+#include "05_deltanet_wy/delta_rule_backward/dispatch/gradient_walk_errors.cuh"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/gradients_with_gates.cuh"
 #include "05_deltanet_wy/delta_rule_backward/dispatch/requirements.hpp"
 #include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
@@ -103,9 +104,13 @@ __host__ __device__ constexpr int column_tiles(int width) {
 /// What the kernels pass on to each other in device memory. They also read dv, which is an output.
 struct Workspace : Prepared {
   View<__nv_bfloat16> v_new;  // [B, H, L, Dv]
-  uint4 *S, *dS;              // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
-  uint4* blocks;              // T and P for the walk from the end (for_gradients.hpp)
-  float* factors;             // f [B, H, 64 N]
+  // What rounding leaves out in marked chunks (chunk/alike_keys.cuh): of v_new, of K- and of P
+  View<__nv_bfloat16> v_errors;  // [B, H, L, Dv]
+  __nv_bfloat16* K_errors;       // [B, H, 64 N, Dk]
+  uint4* P_errors;               // [B, H, N, 10, 32], as in `blocks`
+  uint4 *S, *dS;                 // [B, H, N, Dv / 16, Dk / 16, 32]: before, after each chunk; A fragments of S^T, dS^T
+  uint4* blocks;                 // T and P for the walk from the end (for_gradients.hpp)
+  float* factors;                // f [B, H, 64 N]
 };
 
 /// What the walk from the beginning reads of a chunk, in shared memory.
@@ -135,6 +140,17 @@ __device__ __forceinline__ void load_keys_async(Tiles& to, const Prepared& x, st
   load_tile_async(SwizzledTile<kDk>{to.K}, x.K + rows, Dk, kChunk, Dk);
   load_tile_async(SwizzledTile<kDk>{to.K_end}, x.K_end + rows, Dk, kChunk, Dk);
   if (const int d = int(threadIdx.x) * 4; d < kDk) cp_async<16>(to.decays + d, x.decays + chunk * Dk + d, d < Dk);
+}
+
+/// Puts what rounding leaves out of K- of a chunk in the place of K-, which no warp needs any more after the first barrier.
+template <int kDk>
+__device__ __forceinline__ void load_key_errors(const SwizzledTile<kDk>& K_end, const Workspace& x, std::int64_t chunk,
+                                                int Dk) {
+  __syncthreads();
+  load_tile_async(K_end, x.K_errors + chunk * kChunk * Dk, Dk, kChunk, Dk);
+  cp_async_commit();
+  cp_async_wait<0>();
+  __syncthreads();
 }
 
 /// The walk from the beginning. @param first the block's column of Dv
@@ -170,14 +186,40 @@ __device__ __forceinline__ void walk_forwards(const Bf16BackwardArguments& g, co
     const auto pass_on_state = [&](int d, const uint4& s) {
       if (j < g.Dv && d * 16 < g.Dk) store_global(states + d * 32, s);
     };
+    const bool alike = is_marked(from.T);
     WarpColumns v_new;
+    WarpFragments v_errors;
     const auto pass_on_v_new = [&](int i, const uint4& two) { unpack_fragment(v_new, i, two); };
+    const auto add_errors = [&](int i, float(&left)[4], float(&right)[4]) {
+      if (!alike) return;
+      v_errors[i] = errors_of(left, right);
+      delta_rule::update_state<kDk>(S[0], K_end, v_errors[i], i);
+    };
     WarpFragments residual;
     subtract_product<kDk>(residual, ValueTile{from.V}, warp_column, K, S[0], pass_on_state);
     decay_rows<Shape>(S, [&](int d) { return *reinterpret_cast<const float2*>(from.decays + d); });
-    add_v_new<kDk>(S[0], residual, from.T, K_end, pass_on_v_new);
+    add_v_new<kDk>(S[0], residual, from.T, K_end, pass_on_v_new, nullptr, add_errors);
     const int t = n * kChunk;
     store_warp_output(x.v_new.row(b, h, t) + j, g.Dv, g.L - t, columns - warp_column, v_new, 1, staging);
+    if (alike) {
+      load_key_errors(K_end, x, head.first + n, g.Dk);
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) {
+        delta_rule::update_state<kDk>(S[0], K_end, rounded(v_new[2 * i], v_new[2 * i + 1]), i);
+        unpack_fragment(v_new, i, v_errors[i]);
+      }
+      store_warp_output(x.v_errors.row(b, h, t) + j, g.Dv, g.L - t, columns - warp_column, v_new, 1, staging);
+    }
+  }
+}
+
+/// X += P^T O, transposed, with P in device memory, as in add_flipped_scores(). A kernel before has written it.
+__device__ __forceinline__ void add_scores_from_memory(WarpColumns& X, const WarpFragments& O, const uint4* P) {
+  const int lane = fresh_lane();
+#pragma unroll
+  for (int i = 0; i < kBlocks; ++i) {
+#pragma unroll
+    for (int t = i; t < kBlocks; ++t) multiply(X, i, O[t], load_for_update(P + lower_block(t, i) * 32 + lane));
   }
 }
 
@@ -222,12 +264,33 @@ __device__ __forceinline__ void walk_backwards(const Bf16BackwardArguments& g, c
       return rounded(S[0][2 * d], S[0][2 * d + 1]);
     });
     add_flipped_scores(X, outputs, from.blocks + 2 * kBlockUnits);
+    const bool alike = is_marked_flipped(from.blocks);
+    if (alike) {
+      delta_rule::add_from_state(X, K_end, [&](int d) {
+        float left[4], right[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) left[e] = S[0][2 * d][e], right[e] = S[0][2 * d + 1][e];
+        return errors_of(left, right);
+      });
+      load_key_errors(K_end, x, head.first + n, g.Dk);
+      delta_rule::add_from_state(X, K_end, [&](int d) { return rounded(S[0][2 * d], S[0][2 * d + 1]); });
+      add_scores_from_memory(X, outputs, x.P_errors + (head.first + n) * kBlockUnits);
+    }
     multiply_flipped(dV, X, from.blocks);
+    if (alike) {
+      multiply_errors_by_blocks(dV, X, [&](int number) { return from.blocks[number * 32 + fresh_lane()]; });
+    }
     decay_rows<Shape>(S, [&](int d) { return *reinterpret_cast<const float2*>(from.decays + d); });
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       delta_rule::update_state<kDk>(S[0], Q, outputs[i], i);
       delta_rule::update_state<kDk>(S[0], K, opposite(rounded(dV[2 * i], dV[2 * i + 1])), i);
+      if (alike) {
+        float left[4], right[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) left[e] = dV[2 * i][e], right[e] = dV[2 * i + 1][e];
+        delta_rule::update_state<kDk>(S[0], K, opposite(errors_of(left, right)), i);
+      }
     }
     const int t = n * kChunk;
     store_warp_output(g.dv.row(b, h, t) + j, g.dv.stride_l, g.L - t, columns - warp_column, dV, g.scale, staging);
@@ -259,6 +322,7 @@ __global__ void __launch_bounds__(kThreads, 1) walks_kernel(Bf16BackwardArgument
 /// What the kernels pass on, of a sequence that begins at a position.
 __device__ __forceinline__ Workspace from_position(Workspace x, int begin) {
   x.v_new.data += begin * x.v_new.stride_l;
+  x.v_errors.data += begin * x.v_errors.stride_l;
   return x;
 }
 
@@ -282,7 +346,9 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
                                                   const HeadOfChunks& head, int n, int tile) {
   const std::int64_t chunk = head.first + n;
   const int stride = g.Dk / 16 * 32;
-  sub_chunks::gradients_of_chunk<Shape>(g, {head.b, head.h, n, tile * kColumns, x.v_new, x.factors + chunk * kChunk},
+  sub_chunks::gradients_of_chunk<Shape>(g,
+                                        {head.b, head.h, n, tile * kColumns, x.v_new, x.factors + chunk * kChunk,
+                                         x.v_errors, &x.T[chunk * 2 * kBlockUnits + 3].y},
                                         sub_chunks::StateFragments{fragments_of(x.S, g, chunk, g.Dk / 16, 0), stride},
                                         sub_chunks::StateFragments{fragments_of(x.dS, g, chunk, g.Dk / 16, 0), stride});
 }
@@ -312,15 +378,18 @@ __global__ void __launch_bounds__(sub_chunks::kGradientThreads, 2)
 
 /// Bytes of what the kernels pass on, beside those of prepare().
 struct Bytes {
-  std::int64_t states, v_new, factors, blocks;  // dS takes as much as S
+  std::int64_t states, v_new, factors, blocks;  // dS takes as much as S, and errors of v_new as much as v_new
+  std::int64_t K_errors, P_errors;
 
   /// @param N chunks of a head
   Bytes(const Bf16BackwardArguments& g, int N)
       : states(std::int64_t(g.B) * g.H * N * g.Dk * g.Dv * 2),
         v_new(std::int64_t(g.B) * g.H * g.L * g.Dv * 2),
         factors(std::int64_t(g.B) * g.H * N * kChunk * 4),
-        blocks(std::int64_t(g.B) * g.H * N * 3 * kBlockUnits * std::int64_t(sizeof(uint4))) {}
-  std::int64_t all() const { return 2 * states + blocks + v_new + factors; }
+        blocks(std::int64_t(g.B) * g.H * N * 3 * kBlockUnits * std::int64_t(sizeof(uint4))),
+        K_errors(std::int64_t(g.B) * g.H * N * kChunk * g.Dk * 2),
+        P_errors(blocks / 3) {}
+  std::int64_t all() const { return 2 * states + blocks + 2 * v_new + factors + K_errors + P_errors; }
 };
 
 /// Memory for what the kernels pass on, with what prepare() leaves.
@@ -330,9 +399,15 @@ Workspace workspace_of(const Bf16BackwardArguments& g, int N, const Arguments& a
   const Bytes bytes(g, N);
   auto* memory = workspace<unsigned char>("kda --backward: tensor_core", std::size_t(bytes.all()));
   auto *dS = memory + bytes.states, *blocks = dS + bytes.states, *v_new = blocks + bytes.blocks;
-  auto* factors = reinterpret_cast<float*>(v_new + bytes.v_new);
-  const Workspace x{prepare(arguments, {kLeastBeta, factors, reinterpret_cast<uint4*>(blocks)}),
+  auto* v_errors = v_new + bytes.v_new;
+  auto* factors = reinterpret_cast<float*>(v_errors + bytes.v_new);
+  auto* K_errors = reinterpret_cast<__nv_bfloat16*>(reinterpret_cast<unsigned char*>(factors) + bytes.factors);
+  auto* P_errors = reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(K_errors) + bytes.K_errors);
+  const Workspace x{prepare(arguments, {kLeastBeta, factors, reinterpret_cast<uint4*>(blocks), K_errors, P_errors}),
                     packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
+                    packed(reinterpret_cast<__nv_bfloat16*>(v_errors), g.H, g.L, g.Dv),
+                    K_errors,
+                    P_errors,
                     reinterpret_cast<uint4*>(memory),
                     reinterpret_cast<uint4*>(dS),
                     reinterpret_cast<uint4*>(blocks),
@@ -428,6 +503,7 @@ std::int64_t tensor_core_backward_bytes_moved(const Bf16BackwardArguments& g) {
   count += value_tiles * (2 * rows + 2 * P + decays) + 2 * values + bytes.states;  // K+, K-, T, v; v_new, S
   count += value_tiles * (3 * rows + 3 * P + decays) + 2 * values + bytes.states;  // Q+, K+, K-, T, P, do; dv, dS
   count += key_tiles * (3 * values + bytes.factors) + 3 * bytes.states;            // do, v_new, dv, f; S twice, dS
+  count += 4 * chunks * key_tiles;                                                 // of T a mark
   count += 8 * padded + 4 * keys + 2 * betas;  // q, k and g twice; dq, dk, dg; beta, dbeta
   if (g.normalize_keys) count += 5 * keys;
   return count + there(g.initial_state) + there(g.dfinal_state) + there(read_only(g.dinitial_state));

@@ -10,6 +10,10 @@
 /// The multiplication by D waits for nothing, so it is done while the first product runs. Of a chunk with one anchor
 /// (chunk_gradients.cuh) a walk leaves the states S and dS times D, else S and dS.
 ///
+/// In a marked chunk (chunk/alike_keys.cuh) all factors whose errors do not cancel there are two bf16: v_new, dS, X and dV,
+/// which the walk has in fp32, and K- and P, of which prepare_chunks() leaves the second bf16. That comes to a place of its
+/// own, asked for where the walk sees the mark.
+///
 /// The block and its warps are those without gates, and so are segments (delta_rule_backward/dispatch/walk_segments.cuh).
 /// There the G of a segment is a decay for each row of S, and a map's values are the columns of -K+, each times the decay
 /// of that row before the chunk. Shared memory has the tiles of three chunks of the walk from the
@@ -86,14 +90,25 @@ struct LaterTiles {
 template <int kDk>
 using ChunkDecays = FloatPanels<1, kDk>;
 
-/// Shared memory of a walk: tiles, what is stored, decays.
+/// What rounding leaves out of K- and P in a marked chunk.
+template <int kDk>
+struct ErrorTiles {
+  PanelTile<kDk> K_end;
+  SquarePanel P;
+
+  static constexpr int kOfK = 2 * kChunk * kDk;  ///< bytes of K_end
+};
+
+/// Shared memory of a walk: tiles, what is stored, errors, decays.
 template <int kDk>
 struct WalkMemory {
   using Stored = StoredTiles<PanelShape<kDk, kColumns>>;
   static constexpr int kLater = kReversedDepth * FirstTiles<kDk>::kBytes;
+  static constexpr int kErrorsOfP = kLater + kReversedDepth * LaterTiles<kDk>::kBytes;  ///< in the walk from the end
   static constexpr int kTiles =
-      std::max(kForwardDepth * ForwardTiles<kDk>::kBytes, kLater + kReversedDepth * LaterTiles<kDk>::kBytes);
-  static constexpr int kDecays = kTiles + Stored::kBytes;
+      std::max(kForwardDepth * ForwardTiles<kDk>::kBytes, kErrorsOfP + int(SquarePanel::kPanelBytes));
+  static constexpr int kErrors = kTiles + Stored::kBytes;
+  static constexpr int kDecays = kErrors + ErrorTiles<kDk>::kOfK;
   static constexpr int kBytes = kDecays + kForwardDepth * ChunkDecays<kDk>::kBytes;
 
   unsigned char* data;  ///< kBytes, aligned to kTileAlignment
@@ -111,20 +126,38 @@ struct WalkMemory {
     return {reinterpret_cast<const float*>(data + kDecays + stage * ChunkDecays<kDk>::kBytes)};
   }
   __device__ __forceinline__ Stored stored() const { return Stored(data + kTiles); }
+  __device__ __forceinline__ ErrorTiles<kDk> errors() const {
+    return {{reinterpret_cast<__nv_bfloat16*>(data + kErrors)}, {reinterpret_cast<__nv_bfloat16*>(data + kErrorsOfP)}};
+  }
 };
 
 /// The barriers of a walk. In the walk from the end `full` and `empty` are those of the first tiles.
 struct DecayedBarriers : WalkBarriers {
   Barrier later_full[kReversedDepth], later_empty[kReversedDepth];
+  Barrier errors_full[1];
   int state_is_tile;  ///< whether the state that has been passed on lies in shared memory
 };
 
 /// The tensors of both walks.
 struct DecayedMaps {
   TensorMap K, K_end, T, decays;
-  TensorMap v, v_new, S;        // from the beginning
-  TensorMap Q, P, d_o, dv, dS;  // from the end
+  TensorMap v, v_new, S;                   // from the beginning
+  TensorMap Q, P, d_o, dv, dS;             // from the end
+  TensorMap K_errors, P_errors, v_errors;  // of marked chunks
 };
+
+/// Starts to load what rounding leaves out of K- in chunk n, and of P if it is wanted. Called by all threads of the walk's
+/// warpgroup. Their products with what was there before are done.
+template <int kDk>
+__device__ __forceinline__ void load_errors(const ErrorTiles<kDk>& to, const DecayedMaps& maps, Barrier& full, int n,
+                                            int h, int b, bool with_P) {
+  wait_at_named_barrier(kChain, kWarpgroup);
+  if (threadIdx.x != kWarpgroup) return;
+  const TileOrigin rows{.position = n * kChunk, .head = h, .batch = b};
+  full.arrive_expect(unsigned(to.kOfK + (with_P ? int(SquarePanel::kPanelBytes) : 0)));
+  load_panels(to.K_end, maps.K_errors, full, rows);
+  if (with_P) load_tile(maps.P_errors, to.P.data, full, rows);
+}
 
 /// S = S . D, and if it is left, passes it on times a factor: if the chunk has one anchor as it is then, as rows in shared
 /// memory, else as it was, as fragments in device memory, where they take the place of rows.
@@ -162,6 +195,19 @@ __device__ __forceinline__ void decay_and_put(WarpgroupState<kDk>& S, const Walk
   if (is_left && threadIdx.x == kWarpgroup) barriers.state_is_tile = has_anchor;
 }
 
+/// What rounding leaves out of S, rounded.
+template <int kDk>
+__device__ __forceinline__ void round_errors_of_state(RoundedState<kDk>& errors, const WarpgroupState<kDk>& S) {
+#pragma unroll
+  for (int d = 0; d < kDk; d += 16) {
+    float x[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = S[d / 2 + i];
+    keep_errors(x);
+    wgmma_fragment(errors[d / 16], x, 0);
+  }
+}
+
 /// The decays of the rows of a state that a thread has of Psi^T, before a chunk: two of G.
 template <int kDk>
 struct RowDecays {
@@ -185,7 +231,8 @@ struct RowDecays {
 template <int kDk, bool kIsMap>
 __device__ __forceinline__ void walk_forwards(WarpgroupState<kDk>& S, RowDecays<kDk>& G, const Bf16BackwardArguments& g,
                                               const BlockOfWalk<kDk, kIsMap>& at, __nv_bfloat16* states, int rows,
-                                              const WalkMemory<kDk>& memory, DecayedBarriers& barriers) {
+                                              const DecayedMaps& maps, const WalkMemory<kDk>& memory,
+                                              DecayedBarriers& barriers) {
   const auto state_of = [&](int n) { return states + (std::int64_t(n) * rows + at.first) * g.Dk; };
   const auto stored = memory.stored();
   const bool is_transition = kIsMap && at.walk == Walk::transition;
@@ -195,6 +242,7 @@ __device__ __forceinline__ void walk_forwards(WarpgroupState<kDk>& S, RowDecays<
   const int unit = first_unit_of_columns();
   auto ring = Ring<kForwardDepth>::consumer();
   auto state_ring = Ring<1>::producer(), rows_ring = state_ring;
+  auto errors_ring = Ring<1>::consumer();
   for (int i = at.chunks.begin(); i < at.chunks.count; ++i) {
     const bool is_left = !kIsMap && i >= 0;
     const ForwardTiles<kDk> tiles = memory.forward(ring.stage());
@@ -202,6 +250,8 @@ __device__ __forceinline__ void walk_forwards(WarpgroupState<kDk>& S, RowDecays<
     round_state<kDk>(s, S);
     ring.wait(barriers.full);
     load_signed_values(residual, V, unit, is_transition ? kPlus : kMinus);
+    const bool alike = is_marked(tiles.T_high);
+    if (alike) load_errors(memory.errors(), maps, barriers.errors_full[0], at.chunks[i], at.h, at.b, false);
     if (is_transition) {
       G.multiply_into(residual);
       G.multiply(memory.decays(ring.stage()));
@@ -231,12 +281,31 @@ __device__ __forceinline__ void walk_forwards(WarpgroupState<kDk>& S, RowDecays<
     if (is_left) {
       rows_ring.wait(barriers.rows_empty);
       put_output(stored.rows, v_new, 1);
+      if (threadIdx.x == kWarpgroup) barriers.errors_follow = alike;
       pass_to_copies(barriers.rows_full[0]);
       rows_ring.advance();
     } else {
       end_reads();
     }
     wgmma_wait<0>(S);
+    if (alike) {
+      WarpgroupFragments errors;
+      keep_errors(v_new);
+      round_columns(errors, v_new);
+      errors_ring.wait(barriers.errors_full);
+      errors_ring.advance();
+      wgmma_fence(S, factor, errors);
+      start_state_update<kDk>(S, factor, memory.errors().K_end);
+      start_state_update<kDk>(S, errors, tiles.K_end);
+      wgmma_commit();
+      wgmma_wait<0>(S);
+      if (is_left) {
+        rows_ring.wait(barriers.rows_empty);
+        put_output(stored.rows, v_new, 1);
+        pass_to_copies(barriers.rows_full[0]);
+        rows_ring.advance();
+      }
+    }
     // V and the decays may be filled again: between the ordinary loads that have read them and this arrival is a
     // fence_async_proxy(), that of pass_to_copies() or end_reads().
     if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
@@ -249,7 +318,8 @@ __device__ __forceinline__ void walk_forwards(WarpgroupState<kDk>& S, RowDecays<
 template <int kDk, bool kIsMap>
 __device__ __forceinline__ void walk_backwards(WarpgroupState<kDk>& S, const Bf16BackwardArguments& g,
                                                const BlockOfWalk<kDk, kIsMap>& at, __nv_bfloat16* states, int rows,
-                                               const WalkMemory<kDk>& memory, DecayedBarriers& barriers) {
+                                               const DecayedMaps& maps, const WalkMemory<kDk>& memory,
+                                               DecayedBarriers& barriers) {
   const auto state_of = [&](int n) { return states + (std::int64_t(n) * rows + at.first) * g.Dk; };
   const auto stored = memory.stored();
   RoundedState<kDk> s;
@@ -257,15 +327,32 @@ __device__ __forceinline__ void walk_backwards(WarpgroupState<kDk>& S, const Bf1
   WarpgroupFragments factor;
   auto ring = Ring<kReversedDepth>::consumer();  // of both kinds of tiles
   auto state_ring = Ring<1>::producer(), rows_ring = state_ring;
+  auto errors_ring = Ring<1>::consumer();
   for (int i = at.chunks.begin(); i < at.chunks.count; ++i) {
     const bool is_left = !kIsMap && i >= 0;
     const FirstTiles<kDk> tiles = memory.first(ring.stage());
     round_state<kDk>(s, S);
     ring.wait(barriers.full);
+    const bool alike = is_marked(tiles.P);
+    if (alike) load_errors(memory.errors(), maps, barriers.errors_full[0], at.chunks[i], at.h, at.b, true);
     wgmma_fence(X, s);
     start_transposed_scores(X, tiles.dO, tiles.P);
     start_residual<kDk>(X, s, tiles.K_end);
     wgmma_commit();
+    if (alike) {
+      const ErrorTiles<kDk> errors = memory.errors();
+      RoundedState<kDk> of_state;
+      round_errors_of_state<kDk>(of_state, S);
+      wgmma_wait<0>(X, s);  // no products are under way in a branch: the compiler could not keep track of them
+      errors_ring.wait(barriers.errors_full);
+      errors_ring.advance();
+      wgmma_fence(X, s, of_state);
+      start_transposed_scores(X, tiles.dO, errors.P, true);
+      start_residual<kDk>(X, s, errors.K_end);
+      start_residual<kDk>(X, of_state, tiles.K_end);
+      wgmma_commit();
+      wgmma_wait<0>(X, s, of_state);
+    }
     if (is_left) state_ring.wait(barriers.state_empty);
     wgmma_wait<1>(S);  // as in the other walk
     decay_and_put<kDk>(S, memory, barriers, ring.stage(), g.scale, state_of(at.chunks[i]), g.Dk, is_left);
@@ -287,6 +374,7 @@ __device__ __forceinline__ void walk_backwards(WarpgroupState<kDk>& S, const Bf1
     start_value_gradients(dV, factor, later.T_high, later.T_low);
     wgmma_commit();
     wgmma_wait<0>(S, dV);
+    if (alike) add_errors_of_value_gradients(dV, X, later.T_high);
     // The decays may be filled again, as in the other walk.
     if (lane_index() == 0) barriers.empty[ring.stage()].arrive();
 
@@ -301,6 +389,15 @@ __device__ __forceinline__ void walk_backwards(WarpgroupState<kDk>& S, const Bf1
       rows_ring.advance();
     }
     wgmma_wait<0>(S);
+    if (alike) {
+      WarpgroupFragments errors;
+      keep_errors(dV);
+      round_columns(errors, dV);
+      wgmma_fence(S, errors);
+      start_state_update<kDk>(S, errors, later.K);
+      wgmma_commit();
+      wgmma_wait<0>(S);
+    }
     if (lane_index() == 0) barriers.later_empty[ring.stage()].arrive();
     ring.advance();
   }
@@ -398,6 +495,7 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     for (Barrier& barrier : barriers.empty) barrier.init(4);
     for (Barrier& barrier : barriers.later_full) barrier.init(1);
     for (Barrier& barrier : barriers.later_empty) barrier.init(4);
+    barriers.errors_full[0].init(1);
     barriers.state_full[0].init(4), barriers.state_empty[0].init(1);
     barriers.rows_full[0].init(4), barriers.rows_empty[0].init(1);
     fence_barrier_init();
@@ -409,10 +507,10 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     WarpgroupState<kDk> S;
     at.load_state(S, g, segments);
     if (at.is_reversed) {
-      walk_backwards<kDk, kIsMap>(S, g, at, states, rows, memory, barriers);
+      walk_backwards<kDk, kIsMap>(S, g, at, states, rows, maps, memory, barriers);
     } else {
       RowDecays<kDk> G(at.first);
-      walk_forwards<kDk, kIsMap>(S, G, g, at, states, rows, memory, barriers);
+      walk_forwards<kDk, kIsMap>(S, G, g, at, states, rows, maps, memory, barriers);
       if (kIsMap && at.walk == Walk::transition && lane_index() % 4 == 0) {
         float* to = segments.decays + (std::int64_t(at.head) * (segments.count - 1) + at.segment) * kDk;
         for (int i = 0; i < 2; ++i) store_global(to + G.rows[i], G.decays[i]);
@@ -428,7 +526,8 @@ __global__ void __launch_bounds__(kWalkThreads, 1)
     store_states(at.is_reversed ? maps.dS : maps.S, memory.stored().state, barriers, at.chunks, at.tile,
                  segments.starts.tiles);
   } else if (threadIdx.x == 64) {
-    store_rows(at.is_reversed ? maps.dv : maps.v_new, nullptr, memory.stored(), barriers, at.chunks, at.first);
+    store_rows(at.is_reversed ? maps.dv : maps.v_new, at.is_reversed ? nullptr : &maps.v_errors, memory.stored(),
+               barriers, at.chunks, at.first);
   }
 }
 
@@ -487,7 +586,10 @@ inline DecayedMaps walk_maps(const Bf16BackwardArguments& g, const PreparedChunk
           .P = prepared_map(g, x.matrices, matrices, kChunk, kChunk),
           .d_o = tile_map(g.d_o, values, kChunk),
           .dv = tile_map(g.dv, values, kChunk),
-          .dS = tile_map(out.dS, out.states, kColumns)};
+          .dS = tile_map(out.dS, out.states, kColumns),
+          .K_errors = prepared_map(g, x.K_errors, rows, g.Dk, kChunk),
+          .P_errors = prepared_map(g, x.P_errors, rows, kChunk, kChunk),
+          .v_errors = tile_map(out.v_errors, values, kChunk)};
 }
 
 }  // namespace

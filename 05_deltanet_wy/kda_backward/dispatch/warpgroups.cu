@@ -37,7 +37,7 @@
 /// of Dk, h, b) is a warpgroup.
 /// Synchronization: that of the walks without gates; seven barriers per chunk in gradients_kernel, and one for each of
 /// three groups of bulk copies.
-/// Resources: 204 KB of shared memory in the walks, 107 KB in gradients_kernel.
+/// Resources: 220 KB of shared memory in the walks, 107 KB in gradients_kernel.
 /// Work: that of prepare_chunks(), and per position 12 Dk Dv + 64 (10 Dk + 6 Dv + 4 Dv ceil(Dk / 64)) operations on
 /// tensor cores with the masked halves; three exponentials per position and column.
 /// Bytes: per position at Dk = Dv = 128, 2 188 in prepare_chunks(), 1 800 and 2 184 in the walks, if the tiles of Dv
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
   const std::int64_t chunk = (std::int64_t(at.b) * g.H + at.h) * prepared.N + at.n;
   const float* decays = prepared.decays + chunk * g.Dk;
   if (threadIdx.x == 0) {
-    sums.values_full.init(1), sums.keys_full.init(1), sums.gates_full.init(1);
+    sums.values_full.init(1), sums.keys_full.init(1), sums.gates_full.init(1), sums.errors_full.init(1);
     fence_barrier_init();
   }
   // The decays of the lane's two columns, now: if they were loaded where they are needed, that would be another trip to
@@ -96,11 +96,13 @@ __global__ void __launch_bounds__(kWarpgroup, 2)
   };
   const int d = at.first + int(lane_index()) * 2;
   const float2 minus_D{early(d), early(d + 1)};
+  const std::uint32_t mark =
+      load_early(reinterpret_cast<const std::uint32_t*>(prepared.matrices + chunk * kMatrixRows * kChunk + 14));
   if (!load_for_update(prepared.anchors + chunk)) return;
   wait_for_previous_kernel();
   __syncthreads();
   if (threadIdx.x == 0 || threadIdx.x == 32) start_loads(tiles, sums, maps, at, state_rows(g.Dv));
-  gradients_with_anchor(g, tiles, sums, maps, at, minus_D);
+  gradients_with_anchor(g, tiles, sums, maps, at, minus_D, is_marked(mark));
 }
 
 /// All kernels.
@@ -124,7 +126,7 @@ void run(const Bf16BackwardArguments& g, const delta_rule::BackwardSegments& cut
   };
   g.Dk <= 64 ? walk(PanelShape<64, kColumns>()) : walk(PanelShape<128, kColumns>());
   end_part("walks");
-  gradients_by_sub_chunks(g, prepared, {x.v_new, x.S.data, x.dS.data});
+  gradients_by_sub_chunks(g, prepared, {x.v_new, x.S.data, x.dS.data, x.v_errors});
   const auto start = [&]<int kDv>() {
     const dim3 chunks(unsigned(prepared.N * tiles_of(g.Dk)), unsigned(g.H), unsigned(g.B));
     LaunchConfig config(chunks, unsigned(kWarpgroup), ChunkGradientTiles<kDv>::kBytes);
