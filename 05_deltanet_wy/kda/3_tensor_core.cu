@@ -2,7 +2,7 @@
 /// `tensor_core`: the chunks of `chunkwise` on tensor cores, in two kernels.
 ///
 /// Idea: once a chunk's rows contain their decays, nothing else about gates is left but one factor per row of the
-/// state. A first kernel (prepare_decayed.cu) computes Q+, K+, K-, T and P of all chunks at once. The walk is then
+/// state. A first kernel (prepare_decayed.cuh) computes Q+, K+, K-, T and P of all chunks at once. The walk is then
 /// delta_rule's: where that has one K, this reads the state with K+, multiplies its rows by the chunk's decays, and
 /// writes with K-.
 /// Grows out of: 05_deltanet_wy/delta_rule/8_fused.cu; large step: in between would stand a preparation whose scores

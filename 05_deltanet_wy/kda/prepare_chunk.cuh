@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// What the kernels share that prepare chunks (prepare_decayed.cu, prepare_updates.cu): from rows in device memory to decayed
-/// rows and scores. prepare_decayed.cu explains the levels.
+/// What the kernels share that prepare chunks (prepare_decayed.cuh, prepare_updates.cu): from rows in device memory to decayed
+/// rows and scores. prepare_decayed.cuh explains the levels.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

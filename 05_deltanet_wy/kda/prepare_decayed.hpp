@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// What the tensor-core stages compute from q, k, g and beta before any product with v or a state: everything that
-/// depends on a single chunk, once for all tiles of Dv (prepare_decayed.cu). The formulas are those of 2_chunkwise.cpp: T and
+/// depends on a single chunk, once for all tiles of Dv (prepare_decayed.cuh). The formulas are those of 2_chunkwise.cpp: T and
 /// P, and the rows Q+, K+ (decayed from the chunk's start) and K- (decayed to its end). With these, a chunk is
 ///
 ///     v_new = T (V - K+ S),   O = scale (Q+ S + P v_new),   S = diag(exp(b_end)) S + K-^T v_new

@@ -1,5 +1,5 @@
 /// @file
-/// The kernel that runs first in `two_products`: rows and scores of prepare_decayed.cu, and T is multiplied into K- and P
+/// The kernel that runs first in `two_products`: rows and scores of prepare_decayed.cuh, and T is multiplied into K- and P
 /// before anything is written.
 ///
 /// Idea: T has two bf16, and the walk multiplies a residual by both and then K- and P by the result. J = T^T K- and R =
@@ -17,9 +17,9 @@
 /// rows; U_cc is there, and nobody reads q~ and k+~ any more; W is there; U and K- are there. A warp stores its rows of
 /// J and R as soon as it has them.
 /// Resources: 60 KB of shared memory and 168 registers per thread: three blocks per multiprocessor.
-/// Bytes: as prepare_decayed.cu, but for T, P and K-: 2 Dk bytes of J and 128 of R per position.
+/// Bytes: as prepare_decayed.cuh, but for T, P and K-: 2 Dk bytes of J and 128 of R per position.
 /// Requires: compute capability 9.0, Dk a multiple of 16, at most 128; rows aligned to 16 bytes.
-/// Sources: those of prepare_decayed.cu; FlashInfer's delta rule for Hopper, since version 0.7, which keeps J for segments.
+/// Sources: those of prepare_decayed.cuh; FlashInfer's delta rule for Hopper, since version 0.7, which keeps J for segments.
 
 #include <cuda_runtime.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// The long way from q, k and g of a chunk to Q+, K+, K-, P and A, for gates of any strength: two cuts between two
-/// sub-chunks of 16 positions, as in prepare_decayed.cu, and rows that stay where they are in shared memory.
+/// sub-chunks of 16 positions, as in prepare_decayed.cuh, and rows that stay where they are in shared memory.
 ///
 /// With b_t the running sum of g from the first position of a sub-chunk on, and b_e at its last one,
 ///

@@ -72,7 +72,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"delta_rule --backward", "longer_chunks", "05_deltanet_wy/delta_rule_backward/dispatch/gradient_pairs.cuh", 64, 64,
      600, "", "EMULATOR_MULTIPROCESSORS=1"},
     {"kda", "recurrent_gpu", "05_deltanet_wy/kda/dispatch/recurrent_gpu.cu", 64, 16},
-    {"kda --backward", "tensor_core", "05_deltanet_wy/kda/prepare_decayed.cu", 64, 64, 0, "", "", nullptr,
+    {"kda --backward", "tensor_core", "05_deltanet_wy/kda/prepare_decayed.cuh", 64, 64, 0, "", "", nullptr,
      kKeysAlikeRows},
     {"kda", "tensor_core", "05_deltanet_wy/kda/3_tensor_core.cu", 16, 16, 130, "", "", "^      __syncthreads"},
     {"kda", "tensor_core", "05_deltanet_wy/kda/3_tensor_core.cu", 16, 16, 130, "", "EMULATOR_DEVICE=rtx4090"},
@@ -147,7 +147,7 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda", "cluster", "05_deltanet_wy/kda/chunk_anchor.cuh", 64, 64, 850, "", "", "tile::kWarpgroup\\);$"},
     // Marked chunks, of which one has no anchor. The emulator's copies do not overtake ordinary loads. A wait for products in
     // a branch is for the compiler.
-    {"kda --backward", "tensor_core", "05_deltanet_wy/kda/alike_scores.cuh", 64, 64, 0, "", "", nullptr,
+    {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/dispatch/alike_scores.cuh", 64, 64, 0, "", "", nullptr,
      kKeysAlikeRows},
     {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/dispatch/tensor_core.cu", 64, 64, 0, "", "", nullptr,
      kKeysAlikeRows},

@@ -2,7 +2,7 @@
 /// The kernel that runs first in `warpgroups`: that of `one_anchor` of the operator up to the inverse. T, P and K- go to
 /// memory where J and R went, because both walks and the gradients need them.
 ///
-/// A chunk where many keys are alike is marked. There P and T are computed from q, k and g in fp32 (kda/alike_scores.cuh),
+/// A chunk where many keys are alike is marked. There P and T are computed from q, k and g in fp32 (kda_backward/dispatch/alike_scores.cuh),
 /// and what rounding leaves out of P and K- goes to memory, too.
 /// Unchanged: rows, scores and their three ways, inverse, memory and barriers.
 /// Equation: prepare_chunks.hpp.
@@ -19,12 +19,12 @@
 
 #include "05_deltanet_wy/chunk/warpgroup_inverse.cuh"
 #include "05_deltanet_wy/delta_rule_backward/forward_arguments.hpp"
-#include "05_deltanet_wy/kda/alike_scores.cuh"
 #include "05_deltanet_wy/kda/chunk_anchor.cuh"
 #include "05_deltanet_wy/kda/chunk_scores.cuh"
 #include "05_deltanet_wy/kda/chunk_slot.cuh"
 #include "05_deltanet_wy/kda/store_J_and_R.cuh"
 #include "05_deltanet_wy/kda/sub_chunk_anchors.cuh"
+#include "05_deltanet_wy/kda_backward/dispatch/alike_scores.cuh"
 #include "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.hpp"
 #include "common/ceil_div.hpp"
 #include "common/device/bulk_copy.cuh"

@@ -62,6 +62,7 @@
 #include "05_deltanet_wy/kda/prepare_decayed.hpp"
 #include "05_deltanet_wy/kda_backward.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/forward_arguments.hpp"
+#include "05_deltanet_wy/kda_backward/dispatch/prepare_marked.hpp"
 #include "05_deltanet_wy/kda_backward/dispatch/sub_chunk_gradients.cuh"
 #include "05_deltanet_wy/packed_backward.hpp"
 #include "05_deltanet_wy/packed_gradients.hpp"
@@ -403,15 +404,16 @@ Workspace workspace_of(const Bf16BackwardArguments& g, int N, const Arguments& a
   auto* factors = reinterpret_cast<float*>(v_errors + bytes.v_new);
   auto* K_errors = reinterpret_cast<__nv_bfloat16*>(reinterpret_cast<unsigned char*>(factors) + bytes.factors);
   auto* P_errors = reinterpret_cast<uint4*>(reinterpret_cast<unsigned char*>(K_errors) + bytes.K_errors);
-  const Workspace x{prepare(arguments, {kLeastBeta, factors, reinterpret_cast<uint4*>(blocks), K_errors, P_errors}),
-                    packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
-                    packed(reinterpret_cast<__nv_bfloat16*>(v_errors), g.H, g.L, g.Dv),
-                    K_errors,
-                    P_errors,
-                    reinterpret_cast<uint4*>(memory),
-                    reinterpret_cast<uint4*>(dS),
-                    reinterpret_cast<uint4*>(blocks),
-                    factors};
+  const Workspace x{
+      prepare_marked(arguments, {kLeastBeta, factors, reinterpret_cast<uint4*>(blocks)}, {K_errors, P_errors}),
+      packed(reinterpret_cast<__nv_bfloat16*>(v_new), g.H, g.L, g.Dv),
+      packed(reinterpret_cast<__nv_bfloat16*>(v_errors), g.H, g.L, g.Dv),
+      K_errors,
+      P_errors,
+      reinterpret_cast<uint4*>(memory),
+      reinterpret_cast<uint4*>(dS),
+      reinterpret_cast<uint4*>(blocks),
+      factors};
   end_part("prepare");
   return x;
 }
