@@ -83,6 +83,8 @@ constexpr HarmlessMutants kHarmlessMutants[] = {
      "it orders init() of barriers and what uses them, which the emulator checks by itself"},
     {"kda_backward/dispatch/warpgroup_walks.cuh", R"(wait\(barriers\.later_empty)", "late",
      "T, which is loaded first, has been read before the warps arrive at `empty`"},
+    {"kda_backward/dispatch/warpgroup_walks.cuh", R"(wait_at_named_barrier\(kChain, kWarpgroup\);)", "early",
+     "before it a warp's products have read the errors of the chunk before, and a product ends for all warps at once"},
     {"sub_chunk_anchors.cuh", "does not write all rows again", "relaxed early late",
      "another fence of these threads follows before a copy or a product reads the rows"},
     {"sub_chunk_anchors.cuh", R"(\}\n  fence_async_proxy\(\);\n  multiply)", "relaxed early late",

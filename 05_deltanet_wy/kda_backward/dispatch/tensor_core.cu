@@ -23,7 +23,8 @@
 /// same rounded Y and Z as factors. The pairs (t, t) are left out and added to dq and dk afterwards. Where sums
 /// cancel, only errors of the products between sub-chunks remain, and these contain gates.
 /// Improves on: `chunkwise` computes the chunks of a head one after the other, on the CPU.
-/// Unchanged: two walks in one launch, then all chunks at once; T in two bf16; beta of at least 2^-32.
+/// Unchanged: two walks in one launch, then all chunks at once; T in two bf16; beta of at least 2^-32. In chunks that are
+/// marked (chunk/alike_keys.cuh) v_new, X, dV and dS are two bf16, too, where the walks multiply them, and K-, P and Y.
 /// Equation: S' = dS / scale in the walk from the end; Q+, K+, K-, T and P are those of prepared.hpp, q~, k+~ and k~
 /// rows decayed within their sub-chunk; e and f the decays from the start and to the end of a position's sub-chunk
 ///
@@ -36,8 +37,8 @@
 /// Thread mapping: the walks as in `both_ends`. In gradients_kernel block (chunk and tile of 64 columns of Dk, h, b) has
 /// eight warps. In products a warp has 16 columns, of the sums for queries and reads or of those for writes. Around them
 /// it has a sub-chunk and 32 columns, one per lane.
-/// Synchronization: one barrier per chunk in the walks; six in gradients_kernel.
-/// Resources: at Dk = Dv = 128 the two kernels have 150 and 98 KB of shared memory.
+/// Synchronization: one barrier per chunk in the walks; six in gradients_kernel. In marked chunks two and three more.
+/// Resources: at Dk = Dv = 128 the two kernels have 150 and 108 KB of shared memory.
 /// Work: that of prepare(), and per position 16 Dk Dv + 240 Dk + 160 Dv + 160 Dv ceil(Dk / 64) operations on tensor
 /// cores; 45 Dk operations of pairs in fp32.
 /// Bytes: tensor_core_backward_bytes_moved() has the formula. At Dk = Dv = 128 that is 13.9 KB per position.

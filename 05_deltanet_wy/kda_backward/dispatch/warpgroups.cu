@@ -30,7 +30,7 @@
 /// first: it takes little time where all chunks have an anchor, and the next one starts while its last blocks run.
 /// Improves on: in `tensor_core` the last kernel takes more than half of the time, with products of 16 x 16 that wait for
 /// each other and pairs in fp32; the walks read all tiles as fragments.
-/// Unchanged: what crosses memory, but for the layout of states; T in two bf16; beta of at least 2^-32.
+/// Unchanged: what crosses memory, but for the layout of states; what is two bf16; beta of at least 2^-32.
 /// Equation: the lines above; the walks are in warpgroup_walks.cuh.
 /// Shapes: those of `tensor_core`; of each state the transpose [Dv, Dk], as rows.
 /// Thread mapping: the walks as in `warpgroups` of `delta_rule`. In gradients_kernel block (chunk and tile of 64 columns
