@@ -191,7 +191,7 @@ TEST(Trace, AKernelThatStartsEarlyOverlapsWithTheOneBefore) {
 }
 
 TEST(Trace, TheEnvironmentAsksForAFileOfTheLaunchThatGotStuck) {
-  const tutorial::TemporaryFolder folder; // another order of threads may run this test at the same time
+  const tutorial::TemporaryFolder folder;  // another order of threads may run this test at the same time
   const std::string file = folder / "trace.json";
   {
     const Environment traced("EMULATOR_TRACE", file);
