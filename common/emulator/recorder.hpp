@@ -120,9 +120,9 @@ class Recorder {
   std::map<std::pair<std::string, std::uint32_t>, std::uint32_t> places_;
   std::map<const Block*, Recorded> running_;     ///< the blocks of the cluster
   std::map<const Block*, std::int64_t> copied_;  ///< when the last copy to each of them arrives
-  std::int64_t start_ = 0;         ///< of the launch
-  std::int64_t end_ = 0;           ///< of what has run of the launch
-  std::int64_t previous_end_ = 0;  ///< of the launch before
+  std::int64_t start_ = 0;                       ///< of the launch
+  std::int64_t end_ = 0;                         ///< of what has run of the launch
+  std::int64_t previous_end_ = 0;                ///< of the launch before
   std::int64_t let_next_ = 0;      ///< when the last of its blocks has let the next launch start; 0 if none has
   std::int64_t kept_clocks_ = -1;  ///< what the launch in file_ took
   bool has_stuck_ = false;         ///< the launch in file_: no other one is of interest any more
