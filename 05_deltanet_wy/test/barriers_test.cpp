@@ -147,8 +147,8 @@ constexpr KernelWithBarriers kKernels[] = {
     {"kda", "cluster", "05_deltanet_wy/kda/chunk_anchor.cuh", 64, 64, 850, "", "", "tile::kWarpgroup\\);$"},
     // Marked chunks, of which one has no anchor. The emulator's copies do not overtake ordinary loads. A wait for products in
     // a branch is for the compiler.
-    {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/dispatch/alike_scores.cuh", 64, 64, 0, "", "", nullptr,
-     kKeysAlikeRows},
+    {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/dispatch/alike_scores.cuh", 64, 64, 0, "", "",
+     nullptr, kKeysAlikeRows},
     {"kda --backward", "tensor_core", "05_deltanet_wy/kda_backward/dispatch/tensor_core.cu", 64, 64, 0, "", "", nullptr,
      kKeysAlikeRows},
     {"kda --backward", "warpgroups", "05_deltanet_wy/kda_backward/dispatch/prepare_chunks.cu", 64, 64, 130,
