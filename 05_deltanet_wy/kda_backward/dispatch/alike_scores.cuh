@@ -55,8 +55,10 @@ struct AlikeSlice {
   static constexpr int kRows = tile::kChunk * kStride, kTotals = delta_rule::kBlocks * kColumns;
   static constexpr int kBytes = (3 * kRows + kTotals) * int(sizeof(float));
 
-  float *q, *k, *b;  ///< [64, 8]; b: base-2 logarithms of the decays from the start of the row's block of 16 on
-  float* totals;     ///< those of blocks, [4, 8]
+  float* q;       ///< [64, 8]
+  float* k;       ///< [64, 8]
+  float* b;       ///< [64, 8], base-2 logarithms of the decays from the start of the row's block of 16 on
+  float* totals;  ///< those of blocks, [4, 8]
 
   /// @param memory kBytes
   __device__ __forceinline__ explicit AlikeSlice(float* memory)

@@ -28,9 +28,10 @@ struct PreparedChunks {
   int* anchors;             ///< [B, H, N]: 1 if it has one, else 0. 32 chunks in a line of the cache
   float* factors;           ///< [B, H, 64 N] of keys that are to be normalised; null: they are as they are
   float* bounds;            ///< [B, H, N], of chunks (chunk/zero_starts.cuh); null: not wanted
-  /// what rounding leaves out of K- and of P, in chunks that are marked (chunk/alike_keys.cuh): [B, H, 64 N, Dk] and
-  /// [B, H, 64 N, 64]. The marks are those of -T and of P
-  __nv_bfloat16 *K_errors, *P_errors;
+  /// [B, H, 64 N, Dk], what rounding leaves out of K- in chunks that are marked (chunk/alike_keys.cuh). The marks are
+  /// those of -T and of P
+  __nv_bfloat16* K_errors;
+  __nv_bfloat16* P_errors;  ///< [B, H, 64 N, 64], the same of P
 };
 
 /// Fills a workspace, with one kernel on current_stream(). It is valid until the next call. Every beta is at least
