@@ -192,16 +192,22 @@ namespace {
 inline constexpr int kCarryThreads = tile::kWarpgroup + 32;  ///< of a block: a warpgroup, and a warp that loads
 inline constexpr int kTransitions = 2;                       ///< in shared memory
 
+/// Maps of one sequence.
+struct AllSegments {
+  static constexpr __device__ int first() { return 0; }
+  static constexpr __device__ int end(int count) { return count; }  ///< @param count of the maps
+};
+
 /// Of 64 columns of a head: turns what each segment makes of zeros into the state that the next segment starts from.
 /// All threads of a block of kCarryThreads call it.
 /// @tparam kIsAdjoint whether states go from the last segment to the first, multiplied by the transposes of Psi. Segments
 /// are then counted from the last one
 /// @param transitions SegmentMaps::transition_map()
-/// @param first,end the segments of a sequence among those of the maps, 0 and maps.count if there is one sequence
-template <class Shape, bool kIsAdjoint, class Kept>
+/// @param of the segments of a sequence among those of the maps: AllSegments, or one with its members
+template <class Shape, bool kIsAdjoint, class Kept, class Segments = AllSegments>
 __device__ __forceinline__ void carry_columns(const Bf16Arguments& a, const TensorMap& transitions,
-                                              const SegmentMaps<Shape::kDk>& maps, Kept& kept, int tile, int first,
-                                              int end) {
+                                              const SegmentMaps<Shape::kDk>& maps, Kept& kept, int tile,
+                                              const Segments& of = {}) {
   constexpr int kDk = Shape::kDk;
   using Transition = tile::PanelTile<kDk, kDk>;
   const int b = int(blockIdx.z), h = int(blockIdx.y);
@@ -219,7 +225,7 @@ __device__ __forceinline__ void carry_columns(const Bf16Arguments& a, const Tens
   if (threadIdx.x >= tile::kWarpgroup) {
     if (threadIdx.x > tile::kWarpgroup) return;
     auto ring = Ring<kTransitions>::producer();
-    for (int segment = first + 1; segment < end; ++segment) {
+    for (int segment = of.first() + 1; segment < of.end(maps.count); ++segment) {
       if (!kept.needs_past(segment)) continue;
       ring.wait(empty);
       full[ring.stage()].arrive_expect(unsigned(maps.kTransitionBytes));
@@ -229,21 +235,21 @@ __device__ __forceinline__ void carry_columns(const Bf16Arguments& a, const Tens
     }
     return;
   }
-  float4* state = maps.state(a, {b, h, first, tile});
+  float4* state = maps.state(a, {b, h, of.first(), tile});
   tile::WarpgroupState<Shape::kDk> S, H, D;
   tile::RoundedState<Shape::kDk> s;
   const auto load = [&](tile::WarpgroupState<kDk>& from, const float4* state) {
     maps.load(from, state, [](const float4* four) { return load_for_update(four); });
   };
   const auto load_segment = [&](int segment, const float4* state) {
-    if (segment >= end || !kept.needs_past(segment + 1)) return;
+    if (segment >= of.end(maps.count) || !kept.needs_past(segment + 1)) return;
     load(H, state);
     kept.load(segment);
   };
-  if (kept.needs_past(first + 1)) load(S, state);
-  load_segment(first + 1, state + maps.stride());
+  if (kept.needs_past(of.first() + 1)) load(S, state);
+  load_segment(of.first() + 1, state + maps.stride());
   auto ring = Ring<kTransitions>::consumer();
-  for (int segment = first + 1; segment < end; ++segment) {
+  for (int segment = of.first() + 1; segment < of.end(maps.count); ++segment) {
     if (!kept.needs_past(segment)) {  // H is all that it leaves
       state += maps.stride();
 #pragma unroll
@@ -284,7 +290,7 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
     carry_segments_kernel(Bf16Arguments a, const __grid_constant__ TensorMap transitions, SegmentMaps<Shape::kDk> maps,
                           Kept kept) {
   let_next_kernel_start();
-  carry_columns<Shape, false>(a, transitions, maps, kept, int(blockIdx.x), 0, maps.count);
+  carry_columns<Shape, false>(a, transitions, maps, kept, int(blockIdx.x));
 }
 
 /// Turns what each segment makes of zeros into the state that the next segment starts from.

@@ -238,8 +238,8 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
   const bool is_reversed = int(blockIdx.x) >= tiles;
   Kept kept(segments, is_reversed);
   const SegmentMaps<Shape::kDk> maps = segments.starts_of(is_reversed);
-  is_reversed ? carry_columns<Shape, true>(a, transitions, maps, kept, int(blockIdx.x) - tiles, 0, maps.count)
-              : carry_columns<Shape, false>(a, transitions, maps, kept, int(blockIdx.x), 0, maps.count);
+  is_reversed ? carry_columns<Shape, true>(a, transitions, maps, kept, int(blockIdx.x) - tiles)
+              : carry_columns<Shape, false>(a, transitions, maps, kept, int(blockIdx.x));
 }
 
 /// Segments without what passes from one to the next, which start_maps() allocates.

@@ -57,6 +57,14 @@ __global__ void __launch_bounds__(kMapThreads, 1)
   walk_for_map<Shape>(a, maps, inverses, out, {entry, segment.w < 0, chunks, segment.y, entry * chunks});
 }
 
+/// Those of a sequence among the list's entries.
+struct SomeSegments {
+  int first_, end_;
+
+  __device__ __forceinline__ int first() const { return first_; }
+  __device__ __forceinline__ int end(int) const { return end_; }
+};
+
 /// From segment to segment, in the block of a sequence's first one. It waits for the maps even if there is no second one:
 /// the walk needs them. Grid (tiles of 64 columns of Dv of each entry, H).
 template <class Shape>
@@ -69,7 +77,7 @@ __global__ void __launch_bounds__(kCarryThreads, 1)
   int end = first + 1;
   while (end < plan.states && load_global(plan.segments + end).w == end - 1) ++end;
   WithoutGates kept;
-  carry_columns<Shape, false>(a, transitions, maps, kept, tile, first, end);
+  carry_columns<Shape, false>(a, transitions, maps, kept, tile, SomeSegments{first, end});
 }
 
 /// Segments, each from the state after the one before it. Grid (tiles of Dv, H, the list's entries).
