@@ -210,10 +210,10 @@ TEST(BackwardDispatchTest, CopiesWhereItMust) {
     return stage.unsupported(tensors.call()) + stage.note(tensors.call());
   };
   EXPECT_EQ(note(with_final_state(1, 1, 20, 32, 16), backward_operator()), "both_ends");
-  EXPECT_EQ(note(with_final_state(1, 1, 130, 32, 16), backward_operator()), "warpgroups");
-  EXPECT_EQ(note(with_final_state(1, 1, 130, 33, 16), backward_operator()).substr(0, 22), "warpgroups on copies: ");
+  EXPECT_EQ(note(with_final_state(1, 1, 130, 32, 16), backward_operator()), "segments");
+  EXPECT_EQ(note(with_final_state(1, 1, 130, 33, 16), backward_operator()).substr(0, 20), "segments on copies: ");
   EXPECT_EQ(note(with_final_state(1, 1, 130, 32, 16, normalized_backward_operator()), normalized_backward_operator()),
-            "warpgroups on copies: keys are not normalised: on tensor cores only dispatch does that");
+            "segments on copies: keys are not normalised: on tensor cores only dispatch does that");
   EXPECT_EQ(note(with_final_state(1, 1, 2, 16, 257), backward_operator()).substr(0, 9), "in fp32: ");
   EXPECT_EQ(note(with_final_state(1, 1, 2, 257, 16), backward_operator()).substr(0, 9), "in fp32: ");
   EXPECT_NE(
@@ -222,22 +222,23 @@ TEST(BackwardDispatchTest, CopiesWhereItMust) {
 }
 
 // The Hopper stages are for widths that a block can hold; longer_chunks is for more pairs of chunks than blocks, and
-// segments for fewer walks than multiprocessors.
+// segments for no more walks than multiprocessors.
 TEST(BackwardDispatchTest, ChoosesByPairsOfChunksAndWidths) {
   if (const std::string reason = warpgroup_products_missing(); !reason.empty()) GTEST_SKIP() << reason;
-  const auto expect = [](const char* name, std::int64_t H, std::int64_t L, std::int64_t Dk) {
+  const auto expect = [](const char* name, std::int64_t H, std::int64_t L, std::int64_t Dk, std::int64_t Dv) {
     SCOPED_TRACE(name);
-    const Problem problem = drawn(1, H, L, Dk, 16, 64, backward_operator());
+    const Problem problem = drawn(1, H, L, Dk, Dv, 64, backward_operator());
     const Stage& stage = find_stage(backward_operator(), "dispatch");
     StageTensors tensors(backward_operator(), problem, stage.processor, storage_of(stage), Dtype::fp32);
     EXPECT_EQ(stage.note(tensors.call()), name);
     EXPECT_EQ(stage.memory(tensors.call()), find_stage(backward_operator(), name).memory(tensors.call()));
   };
   const int blocks = multiprocessor_count();
-  expect("warpgroups", blocks / 2, 256, 16);
-  expect("longer_chunks", blocks / 2 + 1, 256, 16);
-  expect("segments", 1, blocks * 128, 16);
-  expect("both_ends", blocks / 2 + 1, 256, 144);
+  expect("warpgroups", blocks / 2, 256, 16, 80);
+  expect("segments", blocks / 2, 256, 16, 16);
+  expect("longer_chunks", blocks / 2 + 1, 256, 16, 16);
+  expect("segments", 1, blocks * 128, 16, 16);
+  expect("both_ends", blocks / 2 + 1, 256, 144, 16);
 }
 
 // As many segments as there are pairs of chunks, then three, of which the last one is shorter.

@@ -215,8 +215,10 @@ TEST(ZeroStartsDispatchTest, FewHeadsAreCut) {
   };
   EXPECT_EQ(of_kda(1, 12, 2048), "middle_anchor, 11 segments, or 1");
   EXPECT_EQ(of_kda(4, 8, 2048), "middle_anchor, 4 segments, or 1");
-  EXPECT_EQ(of_kda(4, 8, 64), "clusters of two blocks");
-  EXPECT_EQ(of_kda(4, 8, 512), "middle_anchor, 4 segments, or 1");
+  EXPECT_EQ(of_kda(4, 8, 64), "middle_anchor") << "a single chunk";
+  EXPECT_EQ(of_kda(4, 8, 128), "clusters of two blocks");
+  EXPECT_EQ(of_kda(4, 8, 512), "one_anchor") << "short segments";
+  EXPECT_EQ(of_kda(8, 32, 512), "middle_anchor") << "in one segment";
   EXPECT_EQ(of_kda(4, 8, 16384), "middle_anchor, 4 segments, or 1");
   EXPECT_EQ(of_kda(1, 8, 16384), "middle_anchor, 16 segments, or 8");
   EXPECT_EQ(of_kda(1, 1, 65536), "middle_anchor, 128 segments, or 64");
@@ -236,7 +238,10 @@ TEST(ZeroStartsDispatchTest, FewHeadsAreCut) {
     return gated_delta_rule::dispatch_note(mapped<gated_delta_rule::Bf16Arguments>(B, H, L));
   };
   EXPECT_EQ(of_gated(4, 8, 2048), "clusters of three blocks");
-  EXPECT_EQ(of_gated(4, 8, 16384), "clusters of three blocks");
+  EXPECT_EQ(of_gated(4, 8, 8192), "clusters of three blocks");
+  EXPECT_EQ(of_gated(4, 8, 16384), "2 segments from zeros, or clusters of three blocks");
+  EXPECT_EQ(of_gated(4, 8, 32), "two chains per block") << "a single chunk";
+  EXPECT_EQ(of_gated(4, 8, 128), "clusters of two blocks");
   EXPECT_EQ(of_gated(1, 8, 16384), "8 segments from zeros, or walks of 8 segments");
   EXPECT_EQ(of_gated(1, 1, 65536), "64 segments from zeros, or walks of 41 segments");
   EXPECT_EQ(of_gated(2, 64, 8192), "two chains per block");

@@ -61,39 +61,53 @@ float from_bf16(std::uint32_t bits) {
 unsigned first_row(unsigned warp) {
   return warp % kWarps * kRows;
 }
-/// The row and the column of sum `i` of a lane among those of its warp.
-unsigned row_of(unsigned lane, unsigned i) {
-  return lane / 4 + i / 2 % 2 * 8;
-}
-unsigned column_of(unsigned lane, unsigned i) {
-  return i / 4 * 8 + lane % 4 * 2 + i % 2;
-}
-
 /// values[k][mn - first]
 template <std::size_t kColumns>
 void load(const std::byte* image, const WgmmaFactor& factor, unsigned first, unsigned count,
           float (&values)[kWgmmaDepth][kColumns]) {
+  using Unit = std::uint16_t[8];
+  if (factor.is_mn_major) {
+    factor.for_each_unit(first, count, [&](std::size_t place, unsigned mn, unsigned k) {
+      Unit unit;
+      std::memcpy(unit, image + place, sizeof unit);
+      for (unsigned i = 0; i < 8; ++i) values[k][mn - first + i] = from_bf16(unit[i]);
+    });
+    return;
+  }
+  Unit units[kWgmmaDepth / 8][kColumns];
   factor.for_each_unit(first, count, [&](std::size_t place, unsigned mn, unsigned k) {
-    std::uint16_t unit[8];
-    std::memcpy(unit, image + place, sizeof unit);
-    for (unsigned i = 0; i < 8; ++i) {
-      float& value = factor.is_mn_major ? values[k][mn - first + i] : values[k + i][mn - first];
-      value = from_bf16(unit[i]);
-    }
+    std::memcpy(units[k / 8][mn - first], image + place, sizeof(Unit));
   });
+  for (unsigned k = 0; k < kWgmmaDepth; ++k) {
+    for (unsigned i = 0; i < count; ++i) values[k][i] = from_bf16(units[k / 8][i][k % 8]);
+  }
 }
 
-/// The product with a width that the compiler knows, one row after the other, so that it sees that nothing overlaps.
-template <unsigned kColumns>
-void multiply(const float (&a)[kWgmmaDepth][kRows], const float (&b)[kWgmmaDepth][kMostColumns], Rows& sums) {
-  for (unsigned m = 0; m < kRows; ++m) {
-    float row[kColumns];
-    std::copy_n(sums[m], kColumns, row);
-    for (unsigned k = 0; k < kWgmmaDepth; ++k) {
-      const float factor = a[k][m];
-      for (unsigned n = 0; n < kColumns; ++n) row[n] += factor * b[k][n];
+/// Adds to eight columns of four rows at a time, which stay in registers: an array of them would be in memory.
+void multiply(const float (&a)[kWgmmaDepth][kRows], const float (&b)[kWgmmaDepth][kMostColumns], Rows& sums,
+              unsigned columns) {
+  using Part = float __attribute__((vector_size(8 * sizeof(float))));
+  const auto load = [](const float* from) {
+    Part part;
+    std::memcpy(&part, from, sizeof part);
+    return part;
+  };
+  for (unsigned n = 0; n < columns; n += 8) {
+    for (unsigned m = 0; m < kRows; m += 4) {
+      float *to0 = &sums[m][n], *to1 = to0 + kMostColumns, *to2 = to1 + kMostColumns, *to3 = to2 + kMostColumns;
+      Part sum0 = load(to0), sum1 = load(to1), sum2 = load(to2), sum3 = load(to3);
+      for (unsigned k = 0; k < kWgmmaDepth; ++k) {
+        const Part row = load(&b[k][n]);
+        sum0 += a[k][m] * row;
+        sum1 += a[k][m + 1] * row;
+        sum2 += a[k][m + 2] * row;
+        sum3 += a[k][m + 3] * row;
+      }
+      std::memcpy(to0, &sum0, sizeof sum0);
+      std::memcpy(to1, &sum1, sizeof sum1);
+      std::memcpy(to2, &sum2, sizeof sum2);
+      std::memcpy(to3, &sum3, sizeof sum3);
     }
-    std::copy_n(row, kColumns, sums[m]);
   }
 }
 
@@ -107,10 +121,12 @@ constexpr std::uint32_t kPoisonedSum = 0xFFBFFFFFu;
 
 bool WgmmaSums::is_untouched() const {
   if (is_shown) return std::memcmp(address, values.data(), bytes()) == 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (std::memcmp(address + i, &kPoisonedSum, sizeof kPoisonedSum) != 0) return false;
-  }
-  return true;
+  const auto is_poison = [](const float& sum) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &sum, sizeof bits);  // as a number it might become quiet on the way
+    return bits == kPoisonedSum;
+  };
+  return std::all_of(address, address + values.size(), is_poison);
 }
 
 void WgmmaSums::show() {
@@ -140,14 +156,17 @@ bool ThreadProducts::is_fenced(const void* address, std::size_t bytes, bool& is_
 
 void ThreadProducts::fence(const RegisterRange& registers) {
   unfence(registers.address, registers.bytes);
+  auto place = std::ranges::find(fenced, nullptr, &FencedRegisters::address);
+  if (place == fenced.end()) place = fenced.emplace(place);
   const auto* first = static_cast<const std::byte*>(registers.address);
-  fenced.push_back({first, {first, first + registers.bytes}});
+  place->address = first;
+  place->bytes.assign(first, first + registers.bytes);
 }
 
 void ThreadProducts::unfence(const void* address, std::size_t bytes) {
-  std::erase_if(fenced, [&](const FencedRegisters& registers) {
-    return overlap(registers.address, registers.bytes.size(), address, bytes);
-  });
+  for (FencedRegisters& registers : fenced) {
+    if (overlap(registers.address, registers.bytes.size(), address, bytes)) registers.address = nullptr;
+  }
 }
 
 const char* ThreadProducts::find_fault(const WgmmaProduct& product) {
@@ -174,7 +193,12 @@ const char* ThreadProducts::find_fault(const WgmmaProduct& product) {
 
 void ThreadProducts::begin(const WgmmaProduct& product) {
   WgmmaSums* mine = find_sums(product.sums);
-  if (!mine) mine = &sums.emplace_back(WgmmaSums{product.sums, {product.sums, product.sums + product.n / 2}});
+  if (!mine) {
+    mine = find_sums(nullptr);
+    if (!mine) mine = &sums.emplace_back();
+    mine->address = product.sums;
+    mine->values.assign(product.sums, product.sums + product.n / 2);
+  }
   ++mine->products;
   mine->poison();
 }
@@ -342,7 +366,9 @@ void Warpgroups::issue(unsigned warp, std::source_location where) {
   if (!block_.cluster().loads().next_is_early()) return;
   for (ProductUnderWay& product : products.under_way) multiply_warp(warp, product);  // they happen in order
   for (unsigned lane = 0; lane < kWarpSize; ++lane) {
-    for (WgmmaSums& sums : lanes[lane].products.sums) sums.show();
+    for (WgmmaSums& sums : lanes[lane].products.sums) {
+      if (sums.address) sums.show();
+    }
   }
 }
 
@@ -392,12 +418,17 @@ void Warpgroups::multiply_warp(unsigned warp, ProductUnderWay& under_way) {
   float b[kWgmmaDepth][kMostColumns];
   load(image, product.b, 0, product.n, b);
 
-  // A lane's sums lie in pairs beside each other: two of its upper row, then two of the row eight below it, and so on.
+  // A lane's sums lie in pairs beside each other: two of its upper row, then two of the row eight below it. The next four
+  // lie eight columns further.
   Rows sums;
   const auto for_each_pair = [&](auto visit) {
     for (unsigned lane = 0; lane < kWarpSize; ++lane) {
       float* mine = lanes[lane].products.find_sums(under_way.sums[lane])->values.data();
-      for (unsigned i = 0; i < product.n / 2; i += 2) visit(&sums[row_of(lane, i)][column_of(lane, i)], mine + i);
+      float *upper = &sums[lane / 4][lane % 4 * 2], *lower = upper + 8 * kMostColumns;
+      for (unsigned column = 0; column < product.n; column += 8, mine += 4) {
+        visit(upper + column, mine);
+        visit(lower + column, mine + 2);
+      }
     }
   };
   constexpr std::size_t kPairBytes = 2 * sizeof(float);
@@ -406,11 +437,7 @@ void Warpgroups::multiply_warp(unsigned warp, ProductUnderWay& under_way) {
   } else {
     for (auto& row : sums) std::fill_n(row, product.n, 0.0f);
   }
-  if (product.n == 16) multiply<16>(a, b, sums);
-  if (product.n == 32) multiply<32>(a, b, sums);
-  if (product.n == 64) multiply<64>(a, b, sums);
-  if (product.n == 72) multiply<72>(a, b, sums);
-  if (product.n == 128) multiply<128>(a, b, sums);
+  multiply(a, b, sums, product.n);
   for_each_pair([](const float* pair, float* mine) { std::memcpy(mine, pair, kPairBytes); });
 }
 
@@ -443,7 +470,7 @@ void Warpgroups::wait(unsigned warp, unsigned pending, std::source_location wher
       }
       sums.show();
       thread.unfence(sums.address, sums.bytes());
-      thread.sums.erase(thread.sums.begin() + (&sums - thread.sums.data()));
+      sums.address = nullptr;
     }
     products.under_way.pop_front();
   }

@@ -18,15 +18,17 @@ namespace emulator {
 class Block;
 struct KernelThread;
 
+// What is forgotten keeps its memory for the next one: most of a kernel's products are alike.
+
 /// Registers of a thread as a fence has found them.
 struct FencedRegisters {
-  const std::byte* address;
+  const std::byte* address = nullptr;  ///< nullptr once the fence is forgotten
   std::vector<std::byte> bytes;
 };
 
 /// Sums of one thread that products under way write.
 struct WgmmaSums {
-  float* address;
+  float* address = nullptr;   ///< nullptr once they are no longer under way
   std::vector<float> values;  ///< with all products that have happened
   unsigned products = 0;      ///< under way
   bool is_shown = false;      ///< whether the thread's array holds the values; otherwise it holds poison
@@ -46,7 +48,7 @@ struct ThreadProducts {
   std::vector<FencedRegisters> fenced;
   std::vector<WgmmaSums> sums;
 
-  /// The sums under way at this address; nullptr if there are none.
+  /// The sums under way at this address, or for nullptr some that are not; nullptr if there are none.
   WgmmaSums* find_sums(const float* address);
   /// Whether a fence has named these registers; if so, `is_same` says whether they still hold what they held there.
   bool is_fenced(const void* address, std::size_t bytes, bool& is_same) const;

@@ -39,6 +39,10 @@ namespace {
 // takes 0.88 of their time for 32 positions, and 0.97 for 128.
 constexpr int kFewPositions = 128;
 constexpr double kChunkClocks = 1950;  // of the walks, with 8 heads of 16384 positions on an H200
+// Where all blocks of both walks run at once, `segments` walks both at once, in one segment each. On an H200, with 32 heads,
+// it takes 0.0346 ms for 512 positions, where `warpgroups` takes 0.0429, and 0.1240 for 2048, where `longer_chunks` takes
+// 0.1305. Each position costs 1.05 times what it costs in `longer_chunks`, so at about this length both are equal.
+constexpr int kLongestAtOnce = 4096;
 // A block of `longer_chunks` takes two chunks where one of `warpgroups` takes one, and its states are half as many bytes.
 // Clocks of the second chunk, and the speed of the bytes as a multiple of a copy's, so that the faster one is chosen for
 // 32 heads of 512 positions on an H200 (`warpgroups`: 0.0407 ms, `longer_chunks`: 0.0420) and on an H100 (0.0441, 0.0426).
@@ -49,9 +53,12 @@ Kernel<Bf16BackwardArguments> fastest(const Bf16BackwardArguments& g) {
   if (g.L <= kFewPositions || !warpgroups_backward_unsupported(g).empty())
     return {"both_ends", both_ends_backward, both_ends_backward_memory};
   if (segments_are_faster(g, kChunkClocks, false)) return {"segments", segments_backward, segments_backward_memory};
-  const std::int64_t pairs = std::int64_t(g.B) * g.H * ceil_div(g.L, 128);  // of chunks
+  const std::int64_t heads = std::int64_t(g.B) * g.H, pairs = heads * ceil_div(g.L, 128);  // of chunks
   const double fewer_bytes = double(warpgroups_backward_bytes_moved(g) - longer_chunks_backward_bytes_moved(g));
   const estimate::Card card = estimate::card();
+  if (g.L <= kLongestAtOnce && heads * 2 * ceil_div(g.Dv, 64) <= card.multiprocessors) {
+    return {"segments", segments_backward, segments_backward_memory};
+  }
   if (pairs <= card.multiprocessors &&
       card.transfer(fewer_bytes, kBytesSpeed) < card.microseconds(kSecondChunkClocks)) {
     return {"warpgroups", warpgroups_backward, warpgroups_backward_memory};

@@ -26,9 +26,9 @@
 namespace tutorial::gated_delta_rule {
 namespace {
 
-// Up to so many positions the start of the kernels on warpgroups takes longer than what they save: on an H100 tensor_core
-// takes 0.66 of their time for 32 positions, 0.70 for 128, and 1.08 for 512.
-constexpr int kFewPositions = 256;
+// Up to so many positions the start of the kernels on warpgroups takes longer than what they save: on an H200 tensor_core
+// takes 0.99 of their time for 32 positions, 1.04 for 128, and 1.31 for 512.
+constexpr int kFewPositions = 64;
 constexpr double kChunkClocks = 2500;  // of the walks, with 8 heads of 32768 positions on an H200
 
 /// The fastest kernel for a problem that `tensor_core` supports.

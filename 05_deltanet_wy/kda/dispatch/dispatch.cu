@@ -2,7 +2,7 @@
 /// `dispatch`: what a user calls.
 ///
 /// Idea: choose a kernel that supports the problem, and the faster one of two. On Hopper that is `middle_anchor` for Dk
-/// above 64 and more than a few chunks. Otherwise it is `cluster` if there are enough heads for its clusters, and
+/// above 64, unless its segments would have a few chunks each. Otherwise it is `cluster` if there are enough heads for its clusters, and
 /// `one_anchor` if not, or `two_products` if rows of g are not aligned; on other GPUs it is `specialized_warps`. With few
 /// heads the sequence is cut into segments. Where the gates forget enough they start from zeros, which the GPU finds out:
 /// without `middle_anchor`, those of `zero_starts` if they take long, else those of `segments`.
@@ -68,6 +68,9 @@ constexpr double kFirstClocks = 17820, kClusterClocks = 5640, kWalkClocks = 1880
 // Up to so many positions one launch is faster than two, if all clusters run at once: on an H100 `cluster` takes 0.0116 ms
 // for 32 heads of 32 positions and 0.0131 for 128, and `one_anchor` 0.0123 and 0.0136.
 constexpr int kFewPositions = 128;
+// Segments of `middle_anchor` of a sequence of fewer positions are too short to forget with gates as usual: with 32 heads
+// of 512 positions an H200 takes 0.0353 ms, where `one_anchor` takes 0.0222; of 1024 it takes 0.0458, and 0.0507.
+constexpr int kFewToCut = 1024;
 // Of `one_anchor`: microseconds of its two launches, and the speed of its bytes as a multiple of a copy's.
 constexpr double kTwoLaunches = 9, kBytesSpeed = 0.95;
 // Microseconds: of a kernel that finds that gates do not allow it to start from zeros, of two that find that they did,
@@ -108,9 +111,11 @@ bool cluster_is_faster(const Bf16Arguments& a) {
   return cluster_time(clusters_of(a), double(ceil_div(a.L, 64))) < one_anchor_time(a);
 }
 
-/// With up to 64 rows of the state, half of its products would be of zeros.
+/// With up to 64 rows of the state, half of its products would be of zeros. A single chunk has no state to wait for, and
+/// takes 0.0067 ms on an H200 where `cluster` takes 0.0111.
 bool middle_anchor_is_faster(const Bf16Arguments& a) {
-  return a.Dk > 64 && a.L > kFewPositions && one_anchor_unsupported(a).empty();
+  if (a.Dk <= 64 || !one_anchor_unsupported(a).empty()) return false;
+  return a.L >= kFewToCut || (one_wave_of_blocks(a).segments == 1 && (a.L <= 64 || a.L > kFewPositions));
 }
 
 /// The segments of `segments`. A single one where they gain little: with 32 heads of 16384 positions an H100 was slower.

@@ -3,8 +3,8 @@
 /// not.
 ///
 /// Idea: as in `dispatch` of `delta_rule`, copies with more columns make every problem up to Dk = Dv = 128 one that
-/// `tensor_core` supports. The columns are zeros; for g that means gates of 1. On Hopper `warpgroups` computes those of
-/// more than a few positions, and `segments` where few heads would leave multiprocessors idle. Wider problems, and all where the tiles do not fit into a block's shared memory, are computed in
+/// `tensor_core` supports. The columns are zeros; for g that means gates of 1. On Hopper `warpgroups` computes it,
+/// and `segments` where few heads would leave multiprocessors idle. Wider problems, and all where the tiles do not fit into a block's shared memory, are computed in
 /// fp32, position after position.
 /// Improves on: `tensor_core` does not support widths that are no multiple of 16 or rows that are not aligned.
 /// Unchanged: the products.
@@ -26,13 +26,11 @@
 namespace tutorial::kda {
 namespace {
 
-// Up to so many positions `tensor_core` is faster: on an H100 by 10 % for 256, and slower by 6 % for 512.
-constexpr int kFewPositions = 256;
 constexpr double kChunkClocks = 2900;  // of the walks, with 8 heads of 16384 positions on an H200
 
 /// The fastest kernel for a problem that `tensor_core` supports.
 delta_rule::Kernel<Bf16BackwardArguments> fastest(const Bf16BackwardArguments& g) {
-  if (g.L <= kFewPositions || !warpgroups_backward_unsupported(g).empty())
+  if (!warpgroups_backward_unsupported(g).empty())
     return {"tensor_core", tensor_core_backward, tensor_core_backward_memory};
   if (delta_rule::segments_are_faster(g, kChunkClocks, true))
     return {"segments", segments_backward, segments_backward_memory};

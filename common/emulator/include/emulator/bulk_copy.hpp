@@ -139,13 +139,19 @@ inline void issue_bulk_multicast(const TileMap& map, const TileStart& start, voi
   }
 }
 
+/// Whether a sanitizer wants to see what a thread reads.
+#if defined(EMULATOR_ASAN) || defined(EMULATOR_TSAN)
+inline constexpr bool kReadsForSanitizers = true;
+#else
+inline constexpr bool kReadsForSanitizers = false;
+#endif
+
 /// Reads a tile that is aligned to 8 bytes, and forgets it. A store takes its data from the image of shared memory, and
 /// that access would be the emulator's, not the thread's.
-inline void read_for_sanitizers([[maybe_unused]] const void* shared, [[maybe_unused]] std::size_t bytes) {
-#if defined(EMULATOR_ASAN) || defined(EMULATOR_TSAN)
+inline void read_for_sanitizers(const void* shared, std::size_t bytes) {
+  if constexpr (!kReadsForSanitizers) return;
   const auto* words = static_cast<const volatile std::uint64_t*>(shared);
   for (std::size_t i = 0; i < bytes / 8; ++i) (void)words[i];
-#endif
 }
 
 /// Starts a store. Elements outside of the tensor are not written. Ends the launch with a report if the tile begins

@@ -100,10 +100,12 @@ inline void read_factors_for_sanitizers(const WgmmaProduct& product) {
 /// - a factor lies outside of dynamic shared memory,
 /// - the block ends with products that nobody has waited for, or before all four warps have made the same calls.
 inline void wgmma(const WgmmaCall& call, std::source_location where) {
-  if (lane() == 0 && call.kind == WgmmaCall::Kind::product) read_factors_for_sanitizers(call.product);
-  if (lane() == 0 && call.kind == WgmmaCall::Kind::wait) {
-    WgmmaProduct product;
-    for (unsigned i = 0; awaited_wgmma(i, call.pending, product, where); ++i) read_factors_for_sanitizers(product);
+  if constexpr (kReadsForSanitizers) {
+    if (lane() == 0 && call.kind == WgmmaCall::Kind::product) read_factors_for_sanitizers(call.product);
+    if (lane() == 0 && call.kind == WgmmaCall::Kind::wait) {
+      WgmmaProduct product;
+      for (unsigned i = 0; awaited_wgmma(i, call.pending, product, where); ++i) read_factors_for_sanitizers(product);
+    }
   }
   meet_at_wgmma(call, where);
 }
