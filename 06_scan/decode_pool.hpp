@@ -44,10 +44,14 @@ void recurrent_pool(const FloatPoolArguments&);
 template <Rule kRule, class State>
 void decode_in_pool(const Bf16Arguments&, const View<State>& pool, const std::int32_t* indices);
 
+void copy_pool(const Bf16PoolArguments&);  ///< GPU: final_pool = state_pool
 template <Rule kRule>
-void dispatch_pool(const Bf16PoolArguments&);  ///< GPU: decode_in_pool() on a copy of the pool
+void dispatch_pool(const Bf16PoolArguments&);  ///< GPU: decode_in_pool() on final_pool, after copy_pool()
+
+void round_pool(const Bf16PoolArguments&);  ///< GPU: state_pool in bf16, in a workspace
 template <Rule kRule>
-void dispatch_pool_bf16(const Bf16PoolArguments&);  ///< the same on a copy in bf16
+void dispatch_pool_bf16(const Bf16PoolArguments&);  ///< GPU: decode_in_pool() on what round_pool() has made
+void widen_pool(const Bf16PoolArguments&);          ///< GPU: final_pool = that pool
 
 // Why they cannot run the problem, and the bytes that they need in addition to inputs and outputs.
 template <Rule kRule>

@@ -343,7 +343,9 @@ void add_pool(Chapter& chapter) {
               .idea = "what a user calls: tokens read and write the slots, a prompt gathers and scatters them",
               .unsupported = dispatch_pool_unsupported<kRule>,
               .memory = dispatch_pool_memory<kRule>,
-              .work = step_work<kRule>})
+              .work = step_work<kRule>,
+              .share_out = copy_pool,
+              .goes_on = true})
       .variant({.name = "bf16_states",
                 .processor = Processor::gpu,
                 .dtype = Dtype::bf16,
@@ -352,7 +354,10 @@ void add_pool(Chapter& chapter) {
                 .unsupported = dispatch_pool_bf16_unsupported<kRule>,
                 .memory = dispatch_pool_bf16_memory<kRule>,
                 .work = step_work<kRule>,
-                .tolerance = bf16_states_tolerance});
+                .tolerance = bf16_states_tolerance,
+                .share_out = round_pool,
+                .collect = widen_pool,
+                .goes_on = true});
 }
 
 /// @param recurrent the chapter's loop in double @param one_device its dispatch, with what belongs to it

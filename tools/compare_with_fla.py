@@ -7,13 +7,15 @@ flashinfer-python flash-qla nvidia-cudnn-frontend). Rules with gates are timed w
     tools/compare_with_fla.py --shapes 4x8x2048,1x8x16384 --as 8.9,12.0    # B x H x L; ours without what those cards lack
     tools/compare_with_fla.py --packed 100,16384,731       # sequences of these lengths in one call, one behind the other
     tools/compare_with_fla.py --key-heads 16 -H 32 -B 1    # groups of heads that share queries and keys
+    tools/compare_with_fla.py --decode 1,8,64,256 -H 32    # one token of so many sequences, their states in slots of a pool
 
 Needs PyTorch, flash-linear-attention and safetensors, and a build of the chapters (`./tutorial setup`). For each operator
 and length it draws inputs, gives them to both, checks that outputs and final states agree, and times both in the same two
-measures: a call with the L2 cache flushed before it, which gives the final state, too (of theirs that is a call from Python),
-and one of many calls in a CUDA graph, with nothing flushed and no final state. Of gradients, theirs are timed without the
-forward pass that their call has saved tensors of, and ours from the inputs alone. What their library refuses is skipped,
-with its reason. Exit status: 0 all pairs agree, 1 one does not or a program failed, 2 bad usage or something missing.
+measures: a call with the L2 cache flushed before it, which gives the final state, too (of theirs that is a call from
+Python), and one of many calls in a CUDA graph, with nothing flushed and no final state. Of gradients, theirs are timed
+without the forward pass that their call has saved tensors of, and ours from the inputs alone. A token changes states in
+place, where they have a pool, and each run goes on from what the last has left. What their library refuses is skipped, with
+its reason. Exit status: 0 all pairs agree, 1 one does not or a program failed, 2 bad usage or something missing.
 """
 
 import argparse
@@ -57,10 +59,20 @@ class Peer:
     packed: bool = False  # it takes sequences one behind the other, [B L, H, D], and its states are [B, H, Dv, Dk]
     linear: bool = False  # it takes gates, not their logarithms
     gates: str | None = None  # other gates than those that the chapters draw: see Gpu.draw_gates()
+    states: str | None = None  # of one token: the type of the states in the pool, fp32 or bf16
 
     @property
     def is_backward(self) -> bool:
         return self.form == "backward"
+
+    @property
+    def is_decode(self) -> bool:
+        return self.operator == "decode"
+
+    @property
+    def rule(self) -> str:
+        """What --operators calls it: for one token the rule of its recurrence."""
+        return self.form.partition("+")[0].replace("-", "_") if self.is_decode else self.operator
 
     @property
     def package(self) -> str:
@@ -70,7 +82,8 @@ class Peer:
     def label(self) -> str:
         name = self.function if self.package == REQUIRED else f"{self.package}.{self.function}"
         more = [f"{name}={value}" for name, value in self.more.items()]
-        return ", ".join([name, *more, *([f"{self.gates} gates"] if self.gates else [])])
+        kinds = [f"{self.gates} gates"] if self.gates else [f"{self.states} states"] if self.states else []
+        return ", ".join([name, *more, *kinds])
 
 
 PEERS = (
@@ -98,6 +111,22 @@ PEERS = (
     Peer("gla", "03_gla", "fla.ops.gla", "chunk_gla", {"g": "g"}, form="backward"),
     Peer("simple_gla", "04_fused_chunk", "fla.ops.simple_gla", "chunk_simple_gla", {"g": "g"}, form="backward"),
     Peer("delta_rule", "05_deltanet_wy", "fla.ops.delta_rule", "chunk_delta_rule", {"beta": "beta"}, form="backward"),
+)  # fmt: skip
+
+
+# One token, with a pool of states. flash-linear-attention has none: its states lie in the order of the batch, and the new ones
+# beside them.
+DECODE_PEERS = tuple(
+    Peer("decode", "06_scan", module, function, gate, form=f"{rule}+pool", states=states,
+         stage="bf16_states" if states == "bf16" else "dispatch")
+    for rule, module, function, gate, states in (
+        ("delta-rule", "fla.ops.delta_rule", "fused_recurrent_delta_rule", {"beta": "beta"}, "fp32"),
+        ("gated-delta-rule", "fla.ops.gated_delta_rule", "fused_recurrent_gated_delta_rule", {"g": "g", "beta": "beta"}, "fp32"),
+        ("gated-delta-rule", "flashinfer.gdn_decode", "gated_delta_rule_decode_pretranspose", {}, "fp32"),
+        ("gated-delta-rule", "flashinfer.gdn_decode", "gated_delta_rule_decode_pretranspose", {}, "bf16"),
+        ("kda", "fla.ops.kda", "fused_recurrent_kda", {"g": "g", "beta": "beta"}, "fp32"),
+        ("kda", "flashinfer.kda", "recurrent_kda", {"g": "g", "beta": "beta"}, "bf16"),
+    )
 )  # fmt: skip
 
 
@@ -149,6 +178,78 @@ class Gpu:
             tensors["beta"] = torch.rand(B, H, L, device="cuda")
         rounded = {"q": q, "k": k, "v": v, **({"do": normal(B, H, L, Dv)} if peer.is_backward else {})}
         return {**{name: x.to(torch.bfloat16) for name, x in rounded.items()}, **tensors}
+
+    def draw_token(self, peer: Peer, problem: dict) -> dict:
+        """One token for each state but that of slot 0, in any order: FlashInfer keeps slot 0 for idle entries. Gates and beta are
+        such as FlashInfer takes, too: of the gated rule the numbers in bf16 that it makes them from, a and b, of the other
+        one what is already bf16."""
+        torch = self.torch
+        torch.manual_seed(SEED)
+        B, H, Dk, Dv = (problem[symbol] for symbol in ("B", "H", "Dk", "Dv"))
+
+        def normal(*shape):
+            return torch.randn(*shape, device="cuda")
+
+        def rounded(x):
+            return x.to(torch.bfloat16)
+
+        k = torch.nn.functional.normalize(normal(B, H, 1, Dk), dim=-1)
+        tensors = {"q": rounded(normal(B, H, 1, Dk)), "k": rounded(k), "v": rounded(normal(B, H, 1, Dv))}
+        b = rounded(normal(B, H, 1))
+        tensors["beta"] = torch.sigmoid(b.float())
+        if peer.rule == "gated_delta_rule":
+            a = rounded(normal(B, H, 1))
+            tensors |= {"a": a, "b": b, "g": torch.nn.functional.logsigmoid(-a.float())}
+        elif peer.rule == "kda":
+            tensors["g"] = rounded(torch.nn.functional.logsigmoid(normal(B, H, 1, Dk)) / 4).float()
+            tensors["beta"] = rounded(tensors["beta"]).float()
+        pool = normal(B + 1, H, Dk, Dv) / sqrt(Dk)  # as large as what a token adds
+        tensors["state_pool"] = rounded(pool) if peer.states == "bf16" else pool
+        tensors["state_indices"] = (torch.randperm(B, device="cuda") + 1).to(torch.int32)
+        return tensors
+
+    def bf16(self, x):
+        return x.to(self.torch.bfloat16)
+
+    def zeros_like(self, x):
+        return self.torch.zeros_like(x)
+
+    def zeros_of_heads(self, H: int):
+        """fp32, one for each head."""
+        return self.torch.zeros(H, dtype=self.torch.float32, device="cuda")
+
+    def tokens_in_a_row(self, x):
+        """One token each, [B, H, 1, ...], as [1, B, H, ...], packed."""
+        return x.movedim(2, 0).contiguous()
+
+    def tokens_apart(self, x):
+        """The other way round, in memory of its own."""
+        return x.movedim(0, 2).clone()
+
+    def one_each(self, B: int):
+        """Where B sequences of one token begin, and where the last one ends, in int32."""
+        return self.torch.arange(B + 1, dtype=self.torch.int32, device="cuda")
+
+    def their_pool(self, pool):
+        """[slots, H, Dk, Dv] as their [slots, H, Dv, Dk], for them to change."""
+        return self.transposed(pool).clone(memory_format=self.torch.contiguous_format)
+
+    def our_pool(self, pool):
+        """The other way round, as it is now."""
+        return self.their_pool(pool)
+
+    def states_in(self, pool, slots):
+        """Those of the slots, in their order."""
+        return pool[slots.long()]
+
+    def pool_with(self, pool, slots, states):
+        """A copy of the pool with these states in the slots."""
+        changed = pool.clone()
+        changed[slots.long()] = states.to(pool.dtype)
+        return changed
+
+    def copy_of(self, x):
+        return x.clone()
 
     def draw_gates(self, peer: Peer, x):
         """Logarithms of the gates of a delta rule, from normal numbers: as its chapter draws them; "weak", which forget next to
@@ -309,10 +410,14 @@ def their_call(gpu, peer: Peer, problem: dict, inputs: dict, scale: float):
             raise ValueError("keys and values must have the same width")
     if peer.packed or "lengths" in problem:
         arguments["cu_seqlens"] = gpu.sequence_starts(problem.get("lengths", [problem["L"]] * problem["B"]))
+    parameters = inspect.signature(function).parameters
     # Versions up to 0.1 took [B, H, L, D] unless told otherwise; later ones do not know the argument, or warn of it.
-    head_first = inspect.signature(function).parameters.get("head_first")
+    head_first = parameters.get("head_first")
     if head_first is not None and head_first.default is True:
         arguments["head_first"] = False
+    # Without it FlashInfer has to reckon with one sequence of all tokens, and starts more blocks.
+    if peer.package == "flashinfer" and "max_seqlen" in parameters:
+        arguments["max_seqlen"] = max(problem.get("lengths", [problem["L"]]))
 
     def call(final_state: bool):
         return function(**arguments, output_final_state=final_state)
@@ -324,6 +429,8 @@ def run_theirs(gpu, peer: Peer, problem: dict, tensors: dict, scale: float) -> t
     """Their outputs under our names and in our layout, and their times."""
     if peer.is_backward:
         return run_their_gradients(gpu, peer, problem, tensors, scale)
+    if peer.is_decode:
+        return run_their_token(gpu, peer, problem, tensors, scale)
     call = their_call(gpu, peer, problem, their_inputs(gpu, peer, tensors), scale)
     with gpu.no_gradients():
         o, final_state = call(True)[:2]
@@ -354,6 +461,49 @@ def run_their_gradients(gpu, peer: Peer, problem: dict, tensors: dict, scale: fl
     return outputs, times
 
 
+def their_token(gpu, peer: Peer, problem: dict, tensors: dict, scale: float):
+    """Their function for one token: a function that calls it, and one that makes of its result the outputs under our names and in
+    our layout, in memory that further calls do not change."""
+    function = getattr(importlib.import_module(peer.module), peer.function)
+    slots = tensors["state_indices"]
+    if peer.package == REQUIRED:
+        inputs = {theirs: gpu.heads_last(tensors[ours]) for ours, theirs in {"q": "q", "k": "k", "v": "v", **peer.gate}.items()}
+        inputs["initial_state"] = gpu.states_in(tensors["state_pool"], slots)
+
+        def outputs_beside(result) -> dict:
+            pool = gpu.pool_with(tensors["state_pool"], slots, result[1])
+            return {"o": gpu.copy_of(gpu.heads_first(result[0])), "final_pool": pool}
+
+        return lambda: function(**inputs, scale=scale, output_final_state=True), outputs_beside
+
+    pool = gpu.their_pool(tensors["state_pool"])
+    if peer.rule == "kda":
+        # Sequences one behind the other: otherwise they gather the states and scatter them.
+        inputs = {name: gpu.tokens_in_a_row(tensors[name]) for name in ("q", "k", "v")}
+        inputs |= {theirs: gpu.bf16(gpu.tokens_in_a_row(tensors[ours])) for ours, theirs in peer.gate.items()}
+        inputs |= {"initial_state": pool, "ssm_state_indices": slots, "cu_seqlens": gpu.one_each(problem["B"])}
+        inputs |= {"output": gpu.zeros_like(inputs["v"]), "use_qk_l2norm_in_kernel": False, "output_final_state": False}
+        apart = gpu.tokens_apart
+    else:
+        # Their gate is exp(-exp(A_log) softplus(a + dt_bias)), their beta sigmoid(b).
+        inputs = {name: gpu.heads_last(tensors[name]) for name in ("q", "k", "v", "a", "b")}
+        inputs |= {"A_log": gpu.zeros_of_heads(problem["H"]), "dt_bias": gpu.zeros_of_heads(problem["H"])}
+        inputs |= {"state": None, "initial_state": pool, "initial_state_indices": slots}
+        inputs |= {"output": gpu.zeros_like(inputs["v"]), "use_qk_l2norm": False}
+        apart = lambda o: gpu.copy_of(gpu.heads_first(o))  # noqa: E731
+    return lambda: function(**inputs, scale=scale), lambda result: {"o": apart(result[0]), "final_pool": gpu.our_pool(pool)}
+
+
+def run_their_token(gpu, peer: Peer, problem: dict, tensors: dict, scale: float) -> tuple[dict, dict]:
+    """Their outputs for one token, and their times."""
+    call, outputs_of = their_token(gpu, peer, problem, tensors, scale)
+    with gpu.no_gradients():
+        outputs = outputs_of(call())
+        times = gpu.time_call(call)
+        times["graph"] = gpu.time_graph(call, times["median"])
+    return outputs, times
+
+
 # ---- Ours ----------------------------------------------------------------------------------------------------------
 
 
@@ -377,9 +527,9 @@ def run_ours(program: programs.Program, peer: Peer, problem: dict, card: str | N
 
 
 def agreement(gpu, peer: Peer, ours: dict, theirs: dict) -> float:
-    """The largest of the errors of output and final state, or of the gradients."""
+    """The largest of the errors of output and final state, of output and pool, or of the gradients."""
     worst = lambda errors: max(errors, key=lambda error: error if error == error else float("inf"))  # noqa: E731
-    if peer.is_backward:
+    if peer.is_backward or peer.is_decode:
         return worst([gpu.error(x, ours[f"{peer.stage}.{name}"]) for name, x in theirs.items()])
     errors = [gpu.error(theirs["o"], ours[f"{peer.stage}.o"])]
     state = ours.get(f"{peer.stage}.final_state")
@@ -394,9 +544,10 @@ def compare(gpu, peer: Peer, program: programs.Program, problem: dict, cards: li
         "operator": peer.operator, "form": peer.form, "chapter": peer.chapter, "stage": peer.stage,
         "peer": peer.label, "problem": dict(problem), "agrees": None, "error": None, "ours": None, "theirs": None,
         "call_ratio": None, "graph_ratio": None, "skipped": None, "as": None, "gates": peer.gates,
+        "states": peer.states,
     }  # fmt: skip
     scale = 1 / sqrt(problem["Dk"])
-    tensors = gpu.draw(peer, problem)
+    tensors = gpu.draw_token(peer, problem) if peer.is_decode else gpu.draw(peer, problem)
     try:
         outputs, row["theirs"] = run_theirs(gpu, peer, problem, tensors, scale)
     except Exception as error:  # whatever their library, Triton or CUDA refuses with
@@ -405,8 +556,9 @@ def compare(gpu, peer: Peer, program: programs.Program, problem: dict, cards: li
         return
     source, result = folder / "inputs.safetensors", folder / "outputs.safetensors"
     borders = {"cu_seqlens": gpu.sequence_starts(problem["lengths"])} if "lengths" in problem else {}
-    gpu.save(tensors | borders, source, {"op": peer.operator, "scale": repr(scale)})
-    del tensors
+    given = {name: x for name, x in tensors.items() if name not in ("a", "b")}  # those are FlashInfer's
+    gpu.save(given | borders, source, {"op": peer.operator, "scale": repr(scale)})
+    del tensors, given
     gpu.free()
     for card in cards:
         ours = {"as": card, "ours": run_ours(program, peer, problem, card, source, result)}
@@ -446,6 +598,11 @@ def numbers(option: str, text: str) -> list[int]:
 def chosen_problems(options) -> list[dict]:
     """The longest first: their autotuner chooses at the first length that it meets and keeps to that."""
     common = {"Dk": options.Dk, "Dv": options.Dv}
+    if options.decode:
+        if options.packed or options.Hk or options.shapes:
+            raise Missing("--decode does not go with --packed, --key-heads or --shapes")
+        batches = sorted(set(numbers("--decode", options.decode)), reverse=True)
+        return [{"B": B, "H": options.H, "L": 1, **common} for B in batches]
     if options.Hk:
         if options.packed:
             raise Missing("--packed and --key-heads do not go together")
@@ -460,14 +617,14 @@ def chosen_problems(options) -> list[dict]:
     return found
 
 
-def chosen_peers(text: str | None) -> list[Peer]:
+def chosen_peers(text: str | None, of: tuple[Peer, ...] = PEERS) -> list[Peer]:
     if text is None:
-        return list(PEERS)
-    known = dict.fromkeys(peer.operator for peer in PEERS)
+        return list(of)
+    known = dict.fromkeys(peer.rule for peer in of)
     for name in text.split(","):
         if name not in known:
             raise Missing(f"--operators: there is no '{name}'; known are {', '.join(known)}")
-    return [peer for peer in PEERS if peer.operator in text.split(",")]
+    return [peer for peer in of if peer.rule in text.split(",")]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -480,6 +637,9 @@ def parser() -> argparse.ArgumentParser:
                    help="the results (results/compare/fla.json)")  # fmt: skip
     p.add_argument("--shapes", metavar="BxHxL,...", help="problems, in the place of --lengths, -B and -H")
     p.add_argument("--packed", metavar="L,L", help="sequences of these lengths in one call, in the place of --lengths and -B")
+    p.add_argument("--decode", metavar="B,B",
+                   help="one token of so many sequences, with a pool of states, in the place of --lengths and -B: "
+                        + ", ".join(dict.fromkeys(x.rule for x in DECODE_PEERS)))  # fmt: skip
     p.add_argument("--key-heads", type=int, dest="Hk", metavar="N", help="heads of q and k, of " + " and ".join(SHARE_KEYS))
     p.add_argument("--as", dest="cards", metavar="X.Y,...",
                    help="ours with what cards of these compute capabilities have (the option --as of the chapters)")  # fmt: skip
@@ -490,7 +650,8 @@ def parser() -> argparse.ArgumentParser:
 
 def run(options, gpu_of=Gpu) -> int:
     problems = chosen_problems(options)
-    cards, wanted = options.cards.split(",") if options.cards else [None], chosen_peers(options.operators)
+    cards = options.cards.split(",") if options.cards else [None]
+    wanted = chosen_peers(options.operators, DECODE_PEERS if options.decode else PEERS)
     if options.Hk:
         wanted = [peer for peer in wanted if peer.operator in SHARE_KEYS]
     chapters = {program.chapter: program for program in programs.load_all(options.build)}

@@ -130,11 +130,14 @@ struct Stage {
   double most_where_alike = 0;
   std::vector<std::string> without_most = {};  ///< outputs for which that is no limit; say why
   std::vector<std::string> without = {};       ///< outputs that it does not compute: not compared, not written
-  /// For a stage over several devices: `share_out` brings the inputs to where `run` takes them, and `collect` brings
-  /// the outputs back, before and after each run. Neither is part of its time.
+  /// For a stage over several devices, or one that changes its inputs: `share_out` brings the inputs to where `run` takes
+  /// them, and `collect` brings the outputs back, before and after each run. Neither is part of its time.
   StageFunction<void> share_out = {};
   StageFunction<void> collect = {};  ///< see share_out
-  bool is_variant = false;           ///< set by Operator::variant()
+  /// Whether runs on one device may follow one another without share_out, each on what the last has left. Then there is a
+  /// time in a graph, too.
+  bool goes_on = false;
+  bool is_variant = false;  ///< set by Operator::variant()
 };
 
 /// The options that run a form, each after a space: " --backward --normalize" for "backward+normalize".

@@ -174,7 +174,9 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
     result.bytes_moved = static_cast<double>(moved);
   }
   result.memory = stage.memory ? static_cast<double>(stage.memory(call)) : 0.0;
-  if (!result.emulated() && !stage.share_out) {  // the limit is one machine's, not that of several devices
+  // The limit is one machine's, not that of several devices. What a stage does not touch of inputs that it changes is not
+  // known here.
+  if (!result.emulated() && !stage.share_out) {
     const Roofline& roofline = stage.processor == Processor::cpu ? settings_.cpu_roofline : settings_.gpu_roofline;
     result.limit_ms = limit_ms(result.bytes, result.work, roofline, stage.dtype);
   }
@@ -216,13 +218,14 @@ void OperatorRun::run_checked(const Stage& stage, StageResult& result) {
   const TimingPlan plan = plan_for(stage.processor, settings_);
   const bool on_gpu = stage.processor == Processor::gpu && timer_ != nullptr;
   result.times = on_gpu ? timer_->time(timed, plan) : time_on_host(timed, plan);
+  const bool is_on_one_device = !stage.share_out || stage.goes_on;
   // Parts are timed by events of one device.
-  if (has_parts && !stage.share_out)
+  if (has_parts && is_on_one_device)
     result.parts = on_gpu ? timer_->time_parts(timed, plan) : time_parts_on_host(timed, plan);
   // Once more: a stage that leaves something behind, or that races, may have passed the first time only.
   check_run();
   if (!result.passed()) result.failure = "right in the first run, but not in the last: " + result.failure;
-  if (!on_gpu || !result.passed() || stage.share_out) {  // a graph has no place to share out
+  if (!on_gpu || !result.passed() || !is_on_one_device) {  // a graph has no place to share out
     if (!settings_.trace.empty() && result.passed()) run_traced(stage, call);
     return;
   }

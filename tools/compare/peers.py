@@ -3,7 +3,8 @@
     {"format": 1, "date", "commit", "gpu", "versions": {...}, "comparisons": [{
       "operator", "form", "chapter", "stage", "peer", "problem": {"B", "H", "L", "Dk", "Dv"},  (with heads of keys, "Hk", or "lengths" of packed sequences, if told so)
       "agrees": true | false | null, "error", "ours": times, "theirs": times, "call_ratio", "graph_ratio", "skipped",
-      "as": the card that ours had to make do with | null, "gates": their kind | null: those that the chapters draw}]}
+      "as": the card that ours had to make do with | null, "gates": their kind | null: those that the chapters draw,
+      "states": the type of those in a pool | null: there is none}]}
 
 with times as a chapter's JSON has them. A ratio is the peer's time over ours: above 1 ours is faster.
 """
@@ -98,7 +99,8 @@ def special(row: dict) -> list[str]:
 def label(row: dict) -> str:
     card = ["--as", row["as"]] if row.get("as") else []
     gates = [f"({row['gates']} gates)"] if row.get("gates") else []
-    return " ".join([row["operator"], *options_of(row["form"]), *special(row), *card, *gates])
+    states = [f"({row['states']} states)"] if row.get("states") else []
+    return " ".join([row["operator"], *options_of(row["form"]), *special(row), *card, *gates, *states])
 
 
 def shape(row: dict, comparison: dict) -> str:

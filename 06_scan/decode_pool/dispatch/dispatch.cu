@@ -63,6 +63,13 @@ std::int64_t states_of(const Bf16Arguments& a) {
   return std::int64_t(a.B) * a.H * a.Dk * a.Dv;
 }
 
+/// Where round_pool() leaves it.
+View<__nv_bfloat16> pool_in_bf16(const Bf16PoolArguments& p) {
+  const Bf16Arguments& a = p.tokens;
+  const auto elements = std::size_t(p.slots) * std::size_t(a.H) * std::size_t(a.Dk) * std::size_t(a.Dv);
+  return packed(workspace<__nv_bfloat16>("decode: a pool in bf16", elements), a.H, a.Dk, a.Dv);
+}
+
 }  // namespace
 
 template <Rule kRule, class State>
@@ -82,22 +89,29 @@ void decode_in_pool(const Bf16Arguments& a, const View<State>& pool, const std::
   launch(clear_idle_kernel, {grid, kThreads}, a, indices);
 }
 
-template <Rule kRule>
-void dispatch_pool(const Bf16PoolArguments& p) {
+void copy_pool(const Bf16PoolArguments& p) {
   const auto bytes = std::size_t(p.slots) * std::size_t(p.state_pool.stride_b) * sizeof(float);
   check(cudaMemcpyAsync(p.final_pool.data, p.state_pool.data, bytes, cudaMemcpyDeviceToDevice, current_stream()));
+}
+
+template <Rule kRule>
+void dispatch_pool(const Bf16PoolArguments& p) {
   decode_in_pool<kRule>(p.tokens, p.final_pool, p.indices);
+}
+
+void round_pool(const Bf16PoolArguments& p) {
+  const Bf16Arguments& a = p.tokens;
+  convert(p.slots, a.H, a.Dk, a.Dv, p.state_pool, pool_in_bf16(p));
 }
 
 template <Rule kRule>
 void dispatch_pool_bf16(const Bf16PoolArguments& p) {
+  decode_in_pool<kRule>(p.tokens, pool_in_bf16(p), p.indices);
+}
+
+void widen_pool(const Bf16PoolArguments& p) {
   const Bf16Arguments& a = p.tokens;
-  const auto elements = std::size_t(p.slots) * std::size_t(a.H) * std::size_t(a.Dk) * std::size_t(a.Dv);
-  const View<__nv_bfloat16> pool =
-      packed(workspace<__nv_bfloat16>("decode: a pool in bf16", elements), a.H, a.Dk, a.Dv);
-  convert(p.slots, a.H, a.Dk, a.Dv, p.state_pool, pool);
-  decode_in_pool<kRule>(a, pool, p.indices);
-  convert(p.slots, a.H, a.Dk, a.Dv, read_only(pool), p.final_pool);
+  convert(p.slots, a.H, a.Dk, a.Dv, read_only(pool_in_bf16(p)), p.final_pool);
 }
 
 template <Rule kRule>

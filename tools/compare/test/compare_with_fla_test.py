@@ -31,7 +31,8 @@ inputs = json.load(open(value("--input")))
 print(json.dumps([a, inputs]), file=open(sys.argv[0] + ".calls", "a"))
 stage = value("--stage")
 d = {{stage + ".d" + name: "d" + x for name, x in inputs.items() if name in ("q", "k", "v", "g", "beta")}}
-json.dump(d if "--backward" in a else {{stage + ".o": "o of " + inputs["op"], stage + ".final_state": "S of " + inputs["op"]}}, open(value("--output"), "w"))
+state = ".final_pool" if "--pool" in a else ".final_state"
+json.dump(d if "--backward" in a else {{stage + ".o": "o of " + inputs["op"], stage + state: "S of " + inputs["op"]}}, open(value("--output"), "w"))
 failure = None if {passed} else "o differs"
 times = {{"median": 0.5, "min": 0.4, "max": 0.9, "runs": 50, "graph": 0.25}}
 print(json.dumps({{"chapter": "{name}", "results": [{{"operator": value("--operator"), "stages": [
@@ -40,8 +41,8 @@ print(json.dumps({{"chapter": "{name}", "results": [{{"operator": value("--opera
 
 
 class FakeGpu:
-    """Tensors are texts: "q" for [B, H, L, D], "q'" for [B, L, H, D], "q|" for [B L, H, D]. A state ends in "^T" if it is
-    transposed."""
+    """Tensors are texts: "q" for [B, H, L, D], "q'" for [B, L, H, D], "q|" for [B L, H, D], "q-" for one token each in
+    [1, B, H, D]. A state ends in "^T" if it is transposed, and a pool of theirs is a list of one text, which they change."""
 
     name = "NVIDIA H200"
     errors = {}  # by text, of an output
@@ -51,6 +52,48 @@ class FakeGpu:
 
     def draw(self, peer, problem):
         return {name: name for name in ("q", "k", "v", *(["do"] if peer.is_backward else []), *peer.gate)}
+
+    def draw_token(self, peer, problem):
+        assert problem["L"] == 1
+        gates = {"delta_rule": (), "gated_delta_rule": ("g", "a", "b"), "kda": ("g",)}[peer.rule]
+        names = ("q", "k", "v", "beta", *gates, "state_pool", "state_indices")
+        return {name: f"{name} of {peer.states}" if name == "state_pool" else name for name in names}
+
+    def bf16(self, x):
+        return f"bf16({x})"
+
+    def zeros_like(self, x):
+        return f"zeros of {x}"
+
+    def zeros_of_heads(self, H):
+        return [0] * H
+
+    def tokens_in_a_row(self, x):
+        return x + "-"
+
+    def tokens_apart(self, x):
+        assert x.endswith("-")
+        return x.removesuffix("-")
+
+    def one_each(self, B):
+        return list(range(B + 1))
+
+    def their_pool(self, pool):
+        return [pool + "^T"]
+
+    def our_pool(self, pool):
+        assert pool[0].endswith("^T")
+        return pool[0].removesuffix("^T")
+
+    def states_in(self, pool, slots):
+        return f"{pool}[{slots}]"
+
+    def pool_with(self, pool, slots, states):
+        assert (pool, slots) == ("state_pool of fp32", "state_indices")
+        return states
+
+    def copy_of(self, x):
+        return x
 
     def save(self, tensors, path, metadata):
         path.write_text(json.dumps({**tensors, **metadata}), encoding="utf-8")
@@ -112,7 +155,7 @@ class CompareWithFla(unittest.TestCase):
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp(prefix="compare_with_fla_test_"))
         self.addCleanup(shutil.rmtree, self.folder)
-        for chapter in {peer.chapter for peer in tool.PEERS}:
+        for chapter in {peer.chapter for peer in tool.PEERS + tool.DECODE_PEERS}:
             self.chapter(chapter, True)
         self.calls = []
         versions = {"fla": "0.5.2", "triton": "3.6.0", "flashinfer": "0.6.3", "flash_qla": "0.1.3", "cudnn": "1.32.0"}
@@ -120,6 +163,10 @@ class CompareWithFla(unittest.TestCase):
         for peer in tool.PEERS:
             module = modules.setdefault(peer.module, types.ModuleType(peer.module))
             setattr(module, peer.function, self.theirs(peer))
+        self.tokens = []
+        for peer in tool.DECODE_PEERS:
+            module = modules.setdefault(peer.module, types.ModuleType(peer.module))
+            setattr(module, peer.function, self.their_token(peer, getattr(module, peer.function, None)))
         self.modules = modules
         patch = mock.patch.dict(sys.modules, modules)
         patch.start()
@@ -147,6 +194,29 @@ class CompareWithFla(unittest.TestCase):
             return f"o of {peer.operator}'", f"S of {peer.operator}" if output_final_state else None
 
         return packed if peer.packed else function
+
+    def their_token(self, peer, without_state):
+        def beside(q, k, v, *, beta, scale, output_final_state, initial_state=None, g=None, **more):
+            if initial_state is None:  # PEERS has the same function, for a whole sequence
+                return without_state(q, k, v, beta=beta, scale=scale, output_final_state=output_final_state, **more)
+            assert output_final_state and not more
+            self.tokens.append((peer.function, (q, k, v, beta, g), scale, initial_state))
+            return "o of decode'", "S of decode"
+
+        def gated(q, k, v, state, A_log, a, dt_bias, b, *, scale, output, use_qk_l2norm, initial_state, initial_state_indices):
+            assert state is None and not use_qk_l2norm and A_log == dt_bias == [0] * 32 and output == "zeros of v'"
+            self.tokens.append((peer.function, (q, k, v, a, b, initial_state_indices), scale, initial_state[0]))
+            initial_state[0] = "S of decode^T"
+            return "o of decode'", initial_state
+
+        def kda(q, k, v, g, beta, *, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel, cu_seqlens,
+                ssm_state_indices, output):  # fmt: skip
+            assert not use_qk_l2norm_in_kernel and not output_final_state and output == "zeros of v-"
+            self.tokens.append((peer.function, (q, k, v, g, beta, ssm_state_indices, cu_seqlens), scale, initial_state[0]))
+            initial_state[0] = "S of decode^T"
+            return "o of decode-", None
+
+        return beside if peer.package == tool.REQUIRED else kda if peer.rule == "kda" else gated
 
     def called(self):
         """What the chapters were called with: the options, and what their input file holds."""
@@ -275,6 +345,74 @@ class CompareWithFla(unittest.TestCase):
         self.assertEqual(peers.ratios(data), {}, "such times are no times of one sequence")
         self.assertTrue(all(inputs["cu_seqlens"] == [3, 100, 20] for _, inputs in self.called()))
 
+    def test_packed_sequences_for_flashinfer_come_with_their_greatest_length(self):
+        seen = []
+
+        def function(q, k, v, *, beta, scale, cu_seqlens, output_final_state, max_seqlen=None):
+            seen.append(max_seqlen)
+            return "o of delta_rule|", "S of delta_rule^T"
+
+        self.modules["flashinfer.gdn_prefill"].chunk_gated_delta_rule = function
+        for arguments, expected in ((["--packed", "3,100,20"], 100), ([], 64)):
+            status, _, errors, _ = self.run_tool("--operators", "delta_rule", *arguments)
+            self.assertEqual((status, set(seen)), (0, {expected}), errors)
+            seen.clear()
+
+    def test_one_token_with_a_pool_of_states(self):
+        status, text, errors, data = self.run_tool("--decode", "1,8", "-H", "32", "--key-dim", "64")
+        self.assertEqual(status, 0, errors)
+        self.assertEqual(len(data["comparisons"]), 2 * len(tool.DECODE_PEERS))
+        for row in data["comparisons"]:
+            self.assertEqual((row["agrees"], row["call_ratio"], row["graph_ratio"]), (True, 2.0, 1.6), row)
+        self.assertEqual([row["problem"] for row in data["comparisons"]][::6],
+                         [{"B": B, "H": 32, "L": 1, "Dk": 64, "Dv": 128} for B in (8, 1)])  # fmt: skip
+        # Each of their functions under its own names; the fp32 pool and the bf16 one; slots in both of FlashInfer's.
+        given = {(function, state): inputs for function, inputs, _, state in self.tokens}
+        gated, slots = "gated_delta_rule_decode_pretranspose", "state_indices"
+        self.assertEqual({scale for _, _, scale, _ in self.tokens}, {0.125})
+        for states in ("fp32", "bf16"):
+            self.assertEqual(given[gated, f"state_pool of {states}^T"], ("q'", "k'", "v'", "a'", "b'", slots))
+        starts = list(range(2))
+        self.assertEqual(given["recurrent_kda", "state_pool of bf16^T"],
+                         ("q-", "k-", "v-", "bf16(g-)", "bf16(beta-)", slots, starts))  # fmt: skip
+        ordered = "state_pool of fp32[state_indices]"
+        self.assertEqual(given["fused_recurrent_gated_delta_rule", ordered], ("q'", "k'", "v'", "beta'", "g'"))
+        self.assertEqual(given["fused_recurrent_kda", ordered], ("q'", "k'", "v'", "beta'", "g'"))
+        self.assertEqual(given["fused_recurrent_delta_rule", ordered], ("q'", "k'", "v'", "beta'", None))
+        # In place: what follows goes on from what the first has left.
+        self.assertIn((gated, "S of decode^T"), given)
+        # Ours: the stage of these states, and no tensors that are theirs alone.
+        called = {(options[options.index("--stage") + 1], inputs["state_pool"]) for options, inputs in self.called()}
+        self.assertEqual(called, {("dispatch", "state_pool of fp32"), ("bf16_states", "state_pool of bf16")})
+        for options, inputs in self.called():
+            self.assertIn("--pool", options)
+            self.assertFalse({"a", "b"} & set(inputs))
+        self.assertEqual({"--gated-delta-rule", "--kda", "--delta-rule"} - {x for options, _ in self.called() for x in options}, set())
+        self.assertIn("| theirs over ours, in a graph, at L = | 1x32x1 | 8x32x1 |", text)
+        self.assertIn("| 06 `decode --gated-delta-rule --pool (fp32 states)`, FlashInfer | 1.60 | 1.60 |", text)
+        self.assertIn("| 06 `decode --gated-delta-rule --pool (bf16 states)`, FlashInfer | 1.60 | 1.60 |", text)
+        self.assertIn("| 06 `decode --kda --pool (fp32 states)` | 1.60 | 1.60 |", text)
+        self.assertEqual(peers.ratios(data), {}, "such times are no times of a whole sequence")
+
+    def test_one_token_of_chosen_rules_and_what_does_not_go_with_it(self):
+        status, _, errors, data = self.run_tool("--decode", "8", "-H", "32", "--operators", "kda")
+        self.assertEqual((status, {row["form"] for row in data["comparisons"]}), (0, {"kda+pool"}), errors)
+        for arguments, words in (
+            (["--decode", "1,0"], "--decode: '1,0' is not a list of whole numbers above 0"),
+            (["--decode", "1", "--operators", "gla"], "--operators: there is no 'gla'; known are delta_rule, gated_delta_rule, kda"),
+            (["--decode", "1", "--packed", "3,4"], "--decode does not go with"),
+            (["--decode", "1", "--shapes", "1x2x3"], "--decode does not go with"),
+            (["--decode", "1", "--key-heads", "4"], "--decode does not go with"),
+        ):
+            with self.assertRaisesRegex(tool.Missing, words):
+                self.run_tool(*arguments)
+
+    def test_a_pool_that_they_left_as_it_was_is_found(self):
+        self.modules["flashinfer.kda"].recurrent_kda = lambda **_: ("o of decode-", None)
+        status, text, _, _ = self.run_tool("--decode", "8", "-H", "32", "--operators", "kda")
+        self.assertEqual(status, 1)
+        self.assertIn("**differs from 06 `decode --kda --pool (bf16 states)` `bf16_states`", text)
+
     def test_heads_that_share_keys(self):
         status, text, errors, data = self.run_tool("--key-heads", "4", "--shapes", "2x8x64")
         self.assertEqual(status, 0, errors)
@@ -384,7 +522,7 @@ class CompareWithFla(unittest.TestCase):
                 self.assertEqual(gpu.time_call(lambda: None)["runs"], 20)
 
     def test_every_stage_is_in_its_chapter(self):
-        for peer in tool.PEERS:
+        for peer in tool.PEERS + tool.DECODE_PEERS:
             main = (tool.ROOT / peer.chapter / "main.cpp").read_text(encoding="utf-8")
             self.assertIn(f'.name = "{peer.stage}"', main, peer.label)
 
