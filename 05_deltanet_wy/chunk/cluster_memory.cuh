@@ -200,7 +200,9 @@ __device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::C
 
 /// Warpgroup `group` of computing block `rank` computes what lies in the slots for every fourth chunk of block (., h,
 /// b), for both blocks that walk.
-template <class Arguments, class Memory>
+/// @tparam kCounts the loop counts chunks instead of positions. That makes no difference to what is computed, but to what
+/// the compiler keeps in uniform registers, in the whole kernel. For a count it needs one more register
+template <bool kCounts = false, class Arguments, class Memory>
 __device__ __forceinline__ void compute_shared_matrices(const Arguments& a, const Memory& memory, int rank, int group) {
   using Sharing = typename Memory::Sharing;
   using Group = typename Memory::Group;
@@ -208,10 +210,10 @@ __device__ __forceinline__ void compute_shared_matrices(const Arguments& a, cons
   ClusterBarriers& barriers = memory.barriers();
   Group matrices = memory.matrix_group(group);
   const bool is_first = threadIdx.x % tile::kWarpgroup == 0;
-  const int first = rank + Sharing::kComputing * group;
+  const int chunks = (a.L + tile::kChunk - 1) / tile::kChunk, first = rank + Sharing::kComputing * group;
   matrices.clear(memory.matrices(first));
   matrices.start(a, first);
-  for (int n = first; n * tile::kChunk < a.L; n += kGroups) {
+  for (int n = first; kCounts ? n < chunks : n * tile::kChunk < a.L; n += kGroups) {
     tile::WarpgroupScores K_K, Q_K;
     typename Group::Rows rows;
     const int own = hide_from_compiler(group), slot = n % kGroups, stage = memory.pair_stage(n);
