@@ -6,6 +6,8 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "05_deltanet_wy/chunk/matrices.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule.hpp"
@@ -200,12 +202,13 @@ __device__ __forceinline__ void load_pairs(const Bf16Arguments& a, const tile::C
 
 /// Warpgroup `group` of computing block `rank` computes what lies in the slots for every fourth chunk of block (., h,
 /// b), for both blocks that walk.
-/// @tparam kCounts the loop counts chunks instead of positions. That makes no difference to what is computed, but to what
-/// the compiler keeps in uniform registers, in the whole kernel. For a count it needs one more register
-template <bool kCounts = false, class Arguments, class Memory>
+template <class Arguments, class Memory>
 __device__ __forceinline__ void compute_shared_matrices(const Arguments& a, const Memory& memory, int rank, int group) {
   using Sharing = typename Memory::Sharing;
   using Group = typename Memory::Group;
+  // What the loop compares decides what the compiler keeps in uniform registers, in the whole kernel. The chains of
+  // `three_blocks` are faster if it is chunks, those of `cluster` if it is positions; with gates a register is missing.
+  constexpr bool kCounts = !Sharing::kWalks && std::is_same_v<Group, ClusterGroup>;
   group = __shfl_sync(kAllLanes, group, 0);  // tells the compiler that it is the same in all lanes
   ClusterBarriers& barriers = memory.barriers();
   Group matrices = memory.matrix_group(group);

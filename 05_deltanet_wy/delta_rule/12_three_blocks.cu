@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       if (threadIdx.x == 0) load_pairs(a, maps, memory, 0);
     } else {
       increase_registers<112>();
-      compute_shared_matrices<true>(a, memory, 0, group - 1);
+      compute_shared_matrices(a, memory, 0, group - 1);
     }
   } else if (group == 0) {
     decrease_registers<64>();
