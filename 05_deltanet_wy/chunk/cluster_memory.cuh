@@ -6,6 +6,8 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "05_deltanet_wy/chunk/matrices.cuh"
 #include "05_deltanet_wy/chunk/warpgroup_products.cuh"
 #include "05_deltanet_wy/delta_rule.hpp"
@@ -204,14 +206,17 @@ template <class Arguments, class Memory>
 __device__ __forceinline__ void compute_shared_matrices(const Arguments& a, const Memory& memory, int rank, int group) {
   using Sharing = typename Memory::Sharing;
   using Group = typename Memory::Group;
+  // What the loop compares decides what the compiler keeps in uniform registers, in the whole kernel. The chains of
+  // `three_blocks` are faster if it is chunks, those of `cluster` if it is positions; with gates a register is missing.
+  constexpr bool kCounts = !Sharing::kWalks && std::is_same_v<Group, ClusterGroup>;
   group = __shfl_sync(kAllLanes, group, 0);  // tells the compiler that it is the same in all lanes
   ClusterBarriers& barriers = memory.barriers();
   Group matrices = memory.matrix_group(group);
   const bool is_first = threadIdx.x % tile::kWarpgroup == 0;
-  const int first = rank + Sharing::kComputing * group;
+  const int chunks = (a.L + tile::kChunk - 1) / tile::kChunk, first = rank + Sharing::kComputing * group;
   matrices.clear(memory.matrices(first));
   matrices.start(a, first);
-  for (int n = first; n * tile::kChunk < a.L; n += kGroups) {
+  for (int n = first; kCounts ? n < chunks : n * tile::kChunk < a.L; n += kGroups) {
     tile::WarpgroupScores K_K, Q_K;
     typename Group::Rows rows;
     const int own = hide_from_compiler(group), slot = n % kGroups, stage = memory.pair_stage(n);
