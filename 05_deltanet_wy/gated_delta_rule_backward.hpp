@@ -42,6 +42,9 @@ template <class T>
 struct BackwardArguments : delta_rule::BackwardArguments<T> {
   View<const float> g;  ///< [B, H, L], <= 0, may be -inf: rows of one element
   View<float> dg;       ///< [B, H, L]: rows of one element
+  /// [B, H, L]: for the reference, the root of the sum of the squares of the products that dg_t adds up; data is null in
+  /// every other call
+  View<float> dg_terms;
 
   static BackwardArguments bind(const Call& call);  ///< sizes and tensors of a call of the runner
 };

@@ -16,7 +16,8 @@ constexpr std::int64_t kGpuChunk = 64;
 
 template <class T>
 BackwardArguments<T> BackwardArguments<T>::bind(const Call& call) {
-  return {delta_rule::BackwardArguments<T>::bind(call), call.view<const float>("g"), call.view<float>("dg")};
+  return {delta_rule::BackwardArguments<T>::bind(call), call.view<const float>("g"), call.view<float>("dg"),
+          call.view<float>(terms_of("dg"))};
 }
 template struct BackwardArguments<float>;
 template struct BackwardArguments<__nv_bfloat16>;
@@ -26,6 +27,7 @@ Operator backward_definition(const Operator& forward) {
       forward.backward("dv_t = beta_t k_t dS_t, dk_t = delta_t dS_t^T - dv_t S'_t^T, dg_t = <dS'_t, S'_t>");
   definition.cancels("dbeta");  // as in delta_rule
   definition.cancels("dk");
+  definition.sums("dg");  // of the products of all elements of two states
   definition.reference(recurrent_backward, recurrent_backward_memory).work([](const Sizes& s) -> Work {
     Sizes in_chunks = s;
     in_chunks["C"] = kGpuChunk;

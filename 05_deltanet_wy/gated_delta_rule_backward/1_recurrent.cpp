@@ -55,7 +55,7 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
   const double scale = double(a.scale);
   Rows q = read(a.q, b, h, L, a.Dk), k = read(a.k, b, h, L, a.Dk), d_o = read(a.d_o, b, h, L, a.Dv);
   Rows beta = read(a.beta, b, h, L, 1), g = read(a.g, b, h, L, 1), dg(L, 1), dq(L, a.Dk), dk(L, a.Dk), dv(L, a.Dv),
-       dbeta(L, 1), subtracted(L, a.Dk), dbeta_subtracted(L, 1);
+       dbeta(L, 1), subtracted(L, a.Dk), dbeta_subtracted(L, 1), terms(L, 1);
   std::vector<double> factors;
   if (a.normalize_keys) factors = normalize(k);
 
@@ -91,6 +91,9 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
       for (std::size_t d = 0; d < dk.width; ++d) dk[t][d] -= subtracted[t][d];
       add_outer(dS, -1, k[t], dv[t]);  // dS'
       *dg[t] = dot(dS[0], before[0], dS.data.size());
+      for (std::size_t i = 0; i < dS.data.size(); ++i)
+        *terms[t] += dS.data[i] * dS.data[i] * before.data[i] * before.data[i];
+      *terms[t] = std::sqrt(*terms[t]);
       fade(dS, *g[t]);
     }
     end = first;
@@ -101,6 +104,7 @@ void walks(const FloatBackwardArguments& a, int b, int h) {
   write(a.dv, b, h, dv);
   write(a.dbeta, b, h, dbeta);
   write(a.dg, b, h, dg);
+  write(a.dg_terms, b, h, terms);
   write(a.dk_subtracted, b, h, subtracted);
   write(a.dbeta_subtracted, b, h, dbeta_subtracted);
   write(a.dinitial_state, b, h, dS);

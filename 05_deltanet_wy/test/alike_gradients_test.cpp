@@ -57,6 +57,13 @@ double largest_error(const Operator& definition, const char* stage, const Proble
   return worst;
 }
 
+/// The root of the sum of the squares of the elements.
+double size_of_all(const Tensor& x) {
+  double squares = 0;
+  for (const float element : x.elements<float>()) squares += double(element) * double(element);
+  return std::sqrt(squares);
+}
+
 /// The lengths and betas of these tests.
 constexpr std::pair<float, int> kCases[] = {{1.0f, 64}, {1.0f, 130}, {0.9f, 65}, {0.5f, 17}, {0.5f, 512}};
 
@@ -109,6 +116,31 @@ TEST_P(AlikeGradientsTest, OfKda) {
         for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = i % 8 == 0 ? -1.5f : -1.0f / 64;
       }
       expect_one_percent(definition, problem);
+    }
+  }
+}
+
+// Without states at the ends, and with one key, nothing is left of dg. So its error is relative to the size of its terms: one
+// percent in marked chunks, and where gates hide just enough that no chunk is marked, what the stage states.
+TEST_P(AlikeGradientsTest, OfGatedDeltaRuleWithoutStates) {
+  const Operator& definition = find_operator("gated_delta_rule", "backward");
+  for (const float gate : {0.0f, -0.01f, -0.07f}) {
+    for (const auto& [beta, L] : kCases) {
+      SCOPED_TRACE("gates " + std::to_string(gate) + ", beta " + std::to_string(beta) + ", L " + std::to_string(L));
+      Problem problem = alike(definition, GetParam(), beta, L);
+      fill(problem.inputs.at("g"), gate);
+      for (const char* state : {"initial_state", "dfinal_state"}) problem.inputs.erase(state);
+      const Outputs truth = evaluate_reference(definition, problem, Dtype::bf16);
+      const double share = size_of_all(truth.at("dg")) / size_of_all(truth.at(terms_of("dg")));
+      int ran = 0;
+      for (const Stage& stage : definition.stages()) {
+        if (stage.most_of_terms == 0 || !why_not(definition, stage, problem).empty()) continue;
+        const double most = gate < -0.05f ? stage.most_of_terms : 1;
+        const Comparison found = compare("dg", evaluate(definition, stage, problem).at("dg"), truth);
+        EXPECT_LE(found.error * share, 1e-2 * most) << stage.name;
+        ++ran;
+      }
+      EXPECT_GE(ran, 2);
     }
   }
 }

@@ -19,17 +19,19 @@ Outputs evaluate_reference(const Operator& definition, const Problem& problem, D
   const Dtype rounded_to = size_of(dtype) == 2 ? dtype : Dtype::fp32;
   StageTensors tensors(definition, problem, Processor::cpu, Dtype::fp32, rounded_to);
   Call call = tensors.call();
-  std::map<std::string, StridedTensor> subtracted;
-  for (const Output& spec : definition.outputs()) {
-    if (!spec.cancels) continue;
+  std::map<std::string, StridedTensor> beside;
+  const auto add = [&](const Output& spec, const std::string& name) {
     const Shape shape = shape_of(spec.dims, problem.sizes);
-    const auto [term, is_new] =
-        subtracted.try_emplace(subtracted_of(spec.name), Processor::cpu, Dtype::fp32, spec.dims, shape, Layout{});
+    const auto [term, is_new] = beside.try_emplace(name, Processor::cpu, Dtype::fp32, spec.dims, shape, Layout{});
     call.add(term->first, term->second.reference(true));
+  };
+  for (const Output& spec : definition.outputs()) {
+    if (spec.cancels) add(spec, subtracted_of(spec.name));
+    if (spec.is_sum) add(spec, terms_of(spec.name));
   }
   definition.compute_reference(call, dtype);
   Outputs outputs = tensors.download_outputs();
-  for (const auto& [name, term] : subtracted) outputs.insert_or_assign(name, term.download(name));
+  for (const auto& [name, term] : beside) outputs.insert_or_assign(name, term.download(name));
   return outputs;
 }
 

@@ -17,7 +17,7 @@ namespace tutorial {
 Outputs evaluate(const Operator& definition, const Stage& stage, const Problem& problem, const Layout& layout = {});
 
 /// The reference in double, its outputs rounded to fp32, and with them the terms that were subtracted in those that may
-/// cancel (Output::cancels); for a stage in bf16, on inputs rounded to bf16. Throws what it
+/// cancel (Output::cancels), and the size of the terms of sums (Output::is_sum); for a stage in bf16, on inputs rounded to bf16. Throws what it
 /// throws.
 /// @param dtype the stage's
 Outputs evaluate_reference(const Operator& definition, const Problem& problem, Dtype dtype = Dtype::fp32);

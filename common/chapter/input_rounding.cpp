@@ -56,11 +56,22 @@ bool only_takes(const Problem& problem) {
   return most * length <= 1 + 0x1p-6;
 }
 
+/// The root of the sum of the squares of the elements.
+double size_of_all(const Tensor& x) {
+  double squares = 0;
+  for (const float element : x.elements<float>()) squares += double(element) * double(element);
+  return std::sqrt(squares);
+}
+
 }  // namespace
 
-double most_amplified(const Stage& stage, const Problem& problem, const std::string& output) {
-  const bool is_limited = stage.most_where_alike > 0 && !std::ranges::count(stage.without_most, output);
-  return is_limited && only_takes(problem) ? stage.most_where_alike : std::numeric_limits<double>::infinity();
+double most_amplified(const Stage& stage, const Problem& problem, const std::string& output, const Outputs& reference) {
+  if (stage.most_where_alike == 0 || !only_takes(problem)) return std::numeric_limits<double>::infinity();
+  const auto terms = reference.find(terms_of(output));
+  if (terms == reference.end()) return stage.most_where_alike;
+  // The error of an output that is 0 is relative to 1: see Comparison::error.
+  const double size = size_of_all(reference.at(output)), of_terms = size_of_all(terms->second);
+  return std::max(stage.most_where_alike, stage.most_of_terms * of_terms / (size > 0 ? size : 1));
 }
 
 Outputs amplification(const Operator& definition, const Problem& problem, Dtype dtype) {

@@ -35,10 +35,11 @@ Outputs amplification(const Operator& definition, const Problem& problem, Dtype 
 /// That counts only steps that take something from the old state, and add nothing to its size: where beta |k|^2 is at most
 /// 1, but for the rounding of k. Otherwise there is no such limit.
 ///
-/// Nor is there one for outputs in Stage::without_most, such as dg of one gate for a whole state. Its error is relative to its
-/// own size (Operator::cancels()), with strong gates as with any. Where keys are alike, that may be as small as it likes beside
-/// the terms of its sum, and then the data alone say how far it may be off.
-double most_amplified(const Stage& stage, const Problem& problem, const std::string& output);
+/// A sum (Output::is_sum), such as dg of one gate for a whole state, is relative to its own size, with strong gates as with any.
+/// Where keys are alike, nothing may be left of it. Then a stage may be off by Stage::most_of_terms times its tolerance of
+/// the size of the terms.
+/// @param reference what evaluate_reference() gives
+double most_amplified(const Stage& stage, const Problem& problem, const std::string& output, const Outputs& reference);
 
 /// The tolerance of a stage for an output of this problem, given what it is where nothing is amplified.
 /// @param most how many times that at most

@@ -165,11 +165,20 @@ Operator& Operator::output(Output output) {
   return *this;
 }
 
-Operator& Operator::cancels(std::string_view output) {
+Output& Operator::find_output(std::string_view output) {
   const auto found =
       std::find_if(outputs_.begin(), outputs_.end(), [&](const Output& spec) { return spec.name == output; });
   if (found == outputs_.end()) throw std::logic_error(name_ + " has no output '" + std::string(output) + "'");
-  found->cancels = true;
+  return *found;
+}
+
+Operator& Operator::cancels(std::string_view output) {
+  find_output(output).cancels = true;
+  return *this;
+}
+
+Operator& Operator::sums(std::string_view output) {
+  find_output(output).is_sum = true;
   return *this;
 }
 

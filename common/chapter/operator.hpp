@@ -56,6 +56,10 @@ struct Output {
   /// size. The reference also writes the term that is subtracted, under subtracted_of(name), and errors are relative to
   /// the size of the output and this term together.
   bool cancels = false;
+  /// The output is a sum of terms of either sign, of which nothing may be left. Its error is relative to its own size. But
+  /// the reference also writes the root of the sum of the squares of its terms, under terms_of(name): the size that it has
+  /// if the signs are random. It bounds how far a tolerance grows (most_amplified()).
+  bool is_sum = false;
 };
 
 /// Operations of one call, by the unit that does them.
@@ -68,6 +72,11 @@ struct Work {
 /// The name under which a reference finds the tensor for the term that is subtracted; null in every other call.
 inline std::string subtracted_of(const std::string& output) {
   return output + "_subtracted";
+}
+
+/// The name under which a reference finds the tensor for the size of the terms (Output::is_sum); null in every other call.
+inline std::string terms_of(const std::string& output) {
+  return output + "_terms";
 }
 
 enum class Processor { cpu, gpu };
@@ -128,8 +137,9 @@ struct Stage {
   /// How many times its tolerance a stage may be off at most where keys are alike (input_rounding.hpp). 0: as many times
   /// as rounding the inputs once more asks for. Say why.
   double most_where_alike = 0;
-  std::vector<std::string> without_most = {};  ///< outputs for which that is no limit; say why
-  std::vector<std::string> without = {};       ///< outputs that it does not compute: not compared, not written
+  /// The same of outputs that are sums (Output::is_sum), relative to the size of their terms. Say why.
+  double most_of_terms = 0;
+  std::vector<std::string> without = {};  ///< outputs that it does not compute: not compared, not written
   /// For a stage over several devices, or one that changes its inputs: `share_out` brings the inputs to where `run` takes
   /// them, and `collect` brings the outputs back, before and after each run. Neither is part of its time.
   StageFunction<void> share_out = {};
@@ -184,6 +194,8 @@ class Operator {
   /// Marks an output that there is: see Output::cancels. std::logic_error where there is none of this name. The gradient
   /// of a gate needs no mark: common/README.md says why its error is relative to its own size, however strong gates are.
   Operator& cancels(std::string_view output);
+  /// The same for Output::is_sum.
+  Operator& sums(std::string_view output);
   /// A file with a tensor of this name is refused, for a reason such as "it has no final state": the results would not
   /// be those of the whole file.
   Operator& refuses(std::string tensor, std::string reason);
@@ -294,6 +306,7 @@ class Operator {
   void compute_reference(const Call& call, Dtype dtype) const;
 
  private:
+  Output& find_output(std::string_view output);
   void add_symbol(const std::string& symbol);
   bool takes_long_reference(const Call& call) const;
 

@@ -263,7 +263,7 @@ void OperatorRun::check_outputs(const Stage& stage, const StageTensors& tensors,
     keep_worst(result.reference_error, with_reference.error);
     double tolerance = usual;
     if (std::isfinite(with_reference.error) && !with_reference.within(usual)) {
-      tolerance = amplified(usual, name, dtype, amplifications(), most_amplified(stage, problem_, name));
+      tolerance = amplified(usual, name, dtype, amplifications(), most_amplified(stage, problem_, name, expected));
       result.tolerance = std::max(result.tolerance, tolerance);
     }
     if (!with_reference.within(tolerance) && result.failure.empty()) {
@@ -302,6 +302,7 @@ MemoryNeed memory_need(const Operator& definition, const std::vector<const Stage
   for (const Output& output : definition.outputs()) {
     outputs += bytes_of(output.name, output.dims);
     if (output.cancels) subtracted += bytes_of(output.name, output.dims);
+    if (output.is_sum) subtracted += bytes_of(output.name, output.dims);
   }
 
   std::set<Dtype> cpu_types{Dtype::fp32};  // the reference's

@@ -265,18 +265,30 @@ TEST(Evaluate, ToleranceGrowsWithWhatRoundingTheInputsDoes) {
   definition.stage({.name = "near", .run = with_state_scaled<120>, .tolerance = tolerance});
   definition.stage({.name = "far", .run = with_state_scaled<300>, .tolerance = tolerance});
   definition.stage({.name = "limited", .run = with_state_scaled<120>, .tolerance = tolerance, .most_where_alike = 5});
-  definition.stage({.name = "state_without_limit",
-                    .run = with_state_scaled<120>,
-                    .tolerance = tolerance,
-                    .most_where_alike = 5,
-                    .without_most = {"final_state"}});
   EXPECT_NE(run_quietly(definition, problem, "limited", 1).failure, "");
-  EXPECT_EQ(run_quietly(definition, problem, "state_without_limit", 1).failure, "");
   const StageResult near = run_quietly(definition, problem, "near", 1);
   EXPECT_EQ(near.failure, "");
   EXPECT_GT(near.tolerance, 0.4);
   EXPECT_NE(near.note.find("rounding the inputs once more"), std::string::npos) << near.note;
   EXPECT_NE(run_quietly(definition, problem, "far", 1).failure, "");
+}
+
+// Where 2 are left of terms of 10, a limit of 3 times the tolerance for the terms is one of 15 times for what is left.
+TEST(Evaluate, TheLimitOfASumIsRelativeToItsTerms) {
+  const Problem problem = make_problem(running_sum(), {.seed = 1});
+  const auto number = [](float x) {
+    Tensor tensor(Dtype::fp32, {1});
+    tensor.elements<float>()[0] = x;
+    return tensor;
+  };
+  Outputs reference;
+  reference.emplace("o", number(2));
+  const Stage stage{.most_where_alike = 1, .most_of_terms = 3};
+  EXPECT_EQ(most_amplified(stage, problem, "o", reference), 1);
+  reference.emplace(terms_of("o"), number(10));
+  EXPECT_EQ(most_amplified(stage, problem, "o", reference), 15);
+  reference.insert_or_assign("o", number(100));
+  EXPECT_EQ(most_amplified(stage, problem, "o", reference), 1);
 }
 
 TEST(Evaluate, WritingBetweenTheRowsIsFound) {

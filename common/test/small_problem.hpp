@@ -64,7 +64,8 @@ inline double error_in_tolerances(const Operator& definition, const Stage& stage
     if (found.within(usual)) continue;
     EXPECT_TRUE(std::isfinite(found.error)) << describe(found, name);
     if (known.empty()) known = amplification(definition, problem, dtype);
-    worst = std::max(worst, found.error / amplified(usual, name, dtype, known, most_amplified(stage, problem, name)));
+    worst = std::max(
+        worst, found.error / amplified(usual, name, dtype, known, most_amplified(stage, problem, name, reference)));
   }
   return worst;
 }

@@ -32,7 +32,7 @@ std::int64_t elements(const PackedBf16BackwardArguments& p) {
 /// @param memory elements() numbers, or null if only sizes matter
 gated_delta_rule::PackedBf16BackwardArguments as_gated(const PackedBf16BackwardArguments& p, float* memory) {
   float* gradients = memory ? memory + 1 : nullptr;
-  return {{p.all, {memory, 0, 0, 0}, packed(gradients, p.all.H, p.all.L, 1)}, p.cu_seqlens, p.N};
+  return {{p.all, {memory, 0, 0, 0}, packed(gradients, p.all.H, p.all.L, 1), {}}, p.cu_seqlens, p.N};
 }
 
 std::string why_alone(const PackedBf16BackwardArguments& p) {

@@ -417,25 +417,32 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
           });
         });
   };
-  const auto put_Z = [&] {
+  const auto put_Z = [&](auto score, auto own) {
     if (warp < Shape::kWarps - kBlocks) return;
     const int r = Shape::kWarps - 1 - warp;
     scores_of_row(
-        Z, dV, v_new, r, [&](int t, int i, float product) { return -at.factors[t] * product * at.decay(t, i); },
+        Z, dV, v_new, r,
+        [&](int t, int i, float product) {
+          const float z = -at.factors[t] * product * at.decay(t, i);
+          return t == i ? z : score(z);
+        },
         [&](int row, int column, BlockSums& block) {
           on_diagonal(row, column, block, [&](int i, float& z) {
-            const int row = r * kBlock + i;
-            if (first == 0 && row < rows) {
-              const float f = at.factors[row], beta = fmaxf(load_global(g.beta.row(b, h, t + row)), kLeastBeta);
-              store_global(g.dbeta.row(b, h, t + row), -z / (f * beta * beta) / f);
-            }
+            own(r * kBlock + i, z);
             z = 0;
           });
         });
   };
+  const auto put_dbeta = [&](int row, float z) {
+    if (first > 0 || row >= rows) return;
+    const float f = at.factors[row], beta = fmaxf(load_global(g.beta.row(b, h, t + row)), kLeastBeta);
+    store_global(g.dbeta.row(b, h, t + row), -z / (f * beta * beta) / f);
+  };
   const auto as_it_is = [](float y) { return y; };
+  const auto error_of = [](float y) { return y - float(__nv_bfloat16(y)); };
+  const auto not_own = [](auto&&, float) {};
   put_Y(Y, as_it_is, [](float& own, float y) { own = y; });
-  put_Z();
+  put_Z(as_it_is, put_dbeta);
   if (threadIdx.x == 0) alike = is_marked(load_mark(x.T, chunk));
   __syncthreads();
 
@@ -463,27 +470,40 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
     scale_rows<Shape>(dK, [&](int t) { return -at.factors[t] * ex2(at.sums[t]); });
     add_from_scores<Shape>(dQ, Y, K);
     add_from_scores<Shape>(dK, Z, K);
-    add_row_products<Shape>(products, 1, dQ, Q);  // of what dK has, too: what a pair adds here, dK takes away
-    if (alike) {  // Y's rounding errors, and then the products with v_new's. Both take the place of Z for a while
-      const auto add_errors = [&](auto score, auto own) {
+    if (alike) {  // what rounding leaves out of Y, Z and v_new. Its scores take the place of Z for a while
+      const auto put = [&](auto scores) {
         __syncthreads();
-        put_Y(Z, score, own);
+        scores();
         __syncthreads();
-        add_from_scores<Shape>(dQ, Z, K);
       };
       const auto load_values = [&](const View<__nv_bfloat16>& values) {
+        __syncthreads();
         Shape::load(v_new, values.row(b, h, t), values.stride_l, rows, g.Dv);
         cp_async_commit();
         cp_async_wait<0>();
         __syncthreads();
       };
-      add_errors([](float y) { return y - float(__nv_bfloat16(y)); }, [](float&, float) {});
+      put([&] { put_Z(error_of, not_own); });
+      add_from_scores<Shape>(dK, Z, K);
       load_values(x.v_errors);
-      add_errors(as_it_is, [](float& own, float y) { own += y; });
+      put([&] { put_Z(as_it_is, not_own); });
+      add_from_scores<Shape>(dK, Z, K);
+      // From here on dK has a part of writing, too, which counts as -1 below: so what it has now counts twice.
+      add_row_products<Shape>(products, 2, dK, K);
+      add_from_transposed_scores<Shape>(dK, Z, K);
+      put([&] { put_Y(Z, as_it_is, [](float& own, float y) { own += y; }); });
+      add_from_scores<Shape>(dQ, Z, K);
+      add_from_transposed_scores<Shape>(dK, Z, Q);
       load_values(x.v_new);
-      put_Z();
+      put([&] { put_Y(Z, error_of, not_own); });
+      add_from_scores<Shape>(dQ, Z, K);
+      add_from_transposed_scores<Shape>(dK, Z, Q);
+      put([&] { put_Z(error_of, not_own); });
+      add_from_transposed_scores<Shape>(dK, Z, K);
+      put([&] { put_Z(as_it_is, not_own); });
     }
-    add_row_products<Shape>(products, 1, dK, K);
+    add_row_products<Shape>(products, 1, dQ, Q);
+    add_row_products<Shape>(products, alike ? -1.0f : 1.0f, dK, K);
     add_rows<Shape>(dQ, K, [&](int t) { return at.own[t]; });
     __syncthreads();  // no warp reads dO or dV any more
     store_output<Shape>(g.dq.row(b, h, t) + first, g.dq.stride_l, rows, columns, dQ, staging, 1.0f);

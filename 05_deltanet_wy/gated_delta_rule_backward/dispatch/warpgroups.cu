@@ -298,13 +298,58 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
         wgmma_wait<0>(dQ);
       }
     }
+    wait(kDV);
+    wgmma_fence(dK);
+    start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().dV).along_mn(own_row), tiles().S, false);
+    wgmma_commit();
+#pragma unroll
+    for (int row = 0; row < 2; ++row) decays[row] *= minus * at.factors[own_row + wgmma_row(2 * row)];
+    wgmma_wait<0>(dK);
+    scale_rows(dK, decays);
     wait(kQ);
     products_ring.wait(barriers.products_empty);
     TwoRows products;
-    multiply_rows<kDk>(products, dQ, tiles().Q, own_row);
-    pass_on(products, 1, 1, true);  // of what dK has, too: what a pair adds here, dK takes away
-    if (alike) {                    // what rounding leaves out of v_new
+    if (alike) {  // what rounding leaves out of v_new
       ring_of_dS.wait(barriers.full + kDS);
+#pragma unroll 1
+      for (int other = 0; other <= group; ++other) {
+        if (!is_alike(other)) continue;
+        wgmma_fence(scores);
+        start_scores_of_rows<kDv>(scores, tiles().dV, own_row, tiles().V_errors, other * kChunk);
+        wgmma_commit();
+        wgmma_wait<0>(scores);
+        decay_scores<false, true>(y, scores, at, own_row, other * kChunk, minus);
+        wgmma_fence(dK, y);
+        start_product_with_rows<kDk>(dK, y, tiles().K, other * kChunk);
+        wgmma_commit();
+        wgmma_wait<0>(dK);
+      }
+      // What dK gets of writing here would count with reading, as 2 - 1, and is to count as -1.
+      multiply_rows<kDk>(products, dK, tiles().K, own_row);
+      pass_on(products, 2, 1, true);
+#pragma unroll 1
+      for (int other = is_alike(group) ? group : 2; other < 2; ++other) {
+        wgmma_fence(scores);
+        start_scores_of_rows<kDv>(scores, tiles().V_errors, own_row, tiles().dO, other * kChunk);
+        wgmma_commit();
+        wgmma_wait<0>(scores);
+        decay_scores<true, false>(y, scores, at, own_row, other * kChunk);
+        wgmma_fence(dK, y);
+        start_product_with_rows<kDk>(dK, y, tiles().Q, other * kChunk);
+        wgmma_commit();
+        wgmma_wait<0>(dK);
+        wgmma_fence(scores);
+        start_scores_of_rows<kDv>(scores, tiles().V_errors, own_row, tiles().dV, other * kChunk);
+        wgmma_commit();
+        wgmma_wait<0>(scores);
+        decay_scores<true, true>(y, scores, at, own_row, other * kChunk, minus);
+        wgmma_fence(dK, y);
+        start_product_with_rows<kDk>(dK, y, tiles().K, other * kChunk);
+        wgmma_commit();
+        wgmma_wait<0>(dK);
+      }
+      multiply_rows<kDk>(products, dK, tiles().K, own_row);
+      pass_on(products, -2, -1);
 #pragma unroll 1
       for (int other = 0; other <= group; ++other) {
         if (!is_alike(other)) continue;
@@ -327,22 +372,16 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       release(kDS);
       ring_of_dS.advance();
     }
+    multiply_rows<kDk>(products, dQ, tiles().Q, own_row);
+    pass_on(products, 1, 1, alike == 0);
     sum_rows(own);
     add_rows<kDk>(dQ, own, tiles().K, own_row);
-    wait(kDV);
-    wgmma_fence(dK);
-    start_product_with_state<kDk, kDv>(dK, k_along_rows(tiles().dV).along_mn(own_row), tiles().S, false);
-    wgmma_commit();
-    wgmma_wait<0>(dK);
     ring_of_dS.wait(barriers.full + kDS);
     float of_pair =
         at.from_start(kPair - 1) * product_of_states<kDk, kDv>(tiles().S, tiles().dS, int(threadIdx.x) - kWarpgroup);
     end_reads_of(kS, group);
     float betas[2];
     load_betas(betas, g, pair.b, pair.h, pair.first + own_row);
-#pragma unroll
-    for (int row = 0; row < 2; ++row) decays[row] *= minus * at.factors[own_row + wgmma_row(2 * row)];
-    scale_rows(dK, decays);
 
     TwoRows diagonal;
     for (int other = 0; other <= group; ++other) {  // -Z K
@@ -352,6 +391,13 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       wgmma_wait<0>(scores);
       diagonal_of(diagonal, scores);
       decay_scores<false, true>(y, scores, at, own_row, other * kChunk, minus);
+      wgmma_fence(dK, y);
+      start_product_with_rows<kDk>(dK, y, tiles().K, other * kChunk);
+      wgmma_commit();
+      wgmma_wait<0>(dK);
+      if (!is_alike(other)) continue;
+      keep_errors(scores);
+      round_columns(y, scores);
       wgmma_fence(dK, y);
       start_product_with_rows<kDk>(dK, y, tiles().K, other * kChunk);
       wgmma_commit();
@@ -425,6 +471,13 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
       wgmma_commit();
       wgmma_wait<0>(scores);
       decay_scores<true, true>(y, scores, at, own_row, other * kChunk, minus);
+      wgmma_fence(dK, y);
+      start_product_with_rows<kDk>(dK, y, tiles().K, other * kChunk);
+      wgmma_commit();
+      wgmma_wait<0>(dK);
+      if (!is_alike(group)) continue;
+      keep_errors(scores);
+      round_columns(y, scores);
       wgmma_fence(dK, y);
       start_product_with_rows<kDk>(dK, y, tiles().K, other * kChunk);
       wgmma_commit();
