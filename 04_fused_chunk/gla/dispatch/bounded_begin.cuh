@@ -5,7 +5,6 @@
 #include <cuda_runtime.h>
 
 #include "04_fused_chunk/gla/segment_starts.cuh"
-#include "common/ceil_div.hpp"
 #include "common/device/memory.cuh"
 #include "common/tile/warm_up.cuh"
 
@@ -21,7 +20,7 @@ struct BoundedBegin {
 
   template <class Part>
   static __device__ __forceinline__ int of(const Bf16Arguments& a, const Part& part, int length) {
-    const int chunks = length / kChunk, segments = ceil_div(a.L, length);
+    const int chunks = length / kChunk, segments = (a.L - 1) / length + 1;
     const int limit = chunks <= kShort && segments < kMany ? (chunks + 1) / 2 : chunks;
     const int start = warm_up_start<kStateBlock<Shape>>(
         part.end, limit, a.Dk, [&](int t, int d) { return load_global(a.g.row(part.b, part.h, t) + d); });
