@@ -93,7 +93,11 @@ __global__ void __launch_bounds__(kThreads)
   const int thread = int(threadIdx.x), quad = thread % kQuads, first_row = thread / kQuads;
   const int first = tile * kColumns, j = first + 4 * quad;
   const int slot = states.slots ? load_global(states.slots + b) : b;
-  if (slot < 0) return;
+  if (slot < 0) {
+    if (thread < kColumns && first + thread < a.Dv)
+      store_global(a.o.row(b, h, t) + first + thread, __nv_bfloat16(0.0f));
+    return;
+  }
 
   // The state comes first: nothing after this waits for a load before all of these have been started.
   float S[kRows][4] = {};

@@ -48,12 +48,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The outputs of idle entries become 0. Grid (B, H).
-__global__ void __launch_bounds__(kThreads) clear_idle_kernel(Bf16Arguments a, const std::int32_t* indices) {
+/// The outputs of idle entries become 0 in the prompt, as the kernel of a token has it. Grid (B, H).
+__global__ void __launch_bounds__(kThreads) clear_idle_prompts_kernel(Bf16Arguments a, const std::int32_t* indices) {
   const int b = int(blockIdx.x);
   if (load_global(indices + b) >= 0) return;
   for (int h = int(blockIdx.y); h < a.H; h += int(gridDim.y)) {
-    for (std::int64_t i = threadIdx.x; i < std::int64_t(a.L) * a.Dv; i += kThreads) {
+    for (std::int64_t i = threadIdx.x; i < std::int64_t(a.P) * a.Dv; i += kThreads) {
       store_global(a.o.row(b, h, i / a.Dv) + i % a.Dv, __nv_bfloat16(0.0f));
     }
   }
@@ -74,8 +74,8 @@ View<__nv_bfloat16> pool_in_bf16(const Bf16PoolArguments& p) {
 
 template <Rule kRule, class State>
 void decode_in_pool(const Bf16Arguments& a, const View<State>& pool, const std::int32_t* indices) {
-  const dim3 grid(unsigned(a.B), unsigned(std::min(a.H, kHeadsAtOnce)));
   if (a.P > 0) {
+    const dim3 grid(unsigned(a.B), unsigned(std::min(a.H, kHeadsAtOnce)));
     float* memory = workspace<float>("decode: states of a prompt", 2 * std::size_t(states_of(a)));
     const View<float> before = packed(memory, a.H, a.Dk, a.Dv), after = packed(memory + states_of(a), a.H, a.Dk, a.Dv);
     launch(move_states_kernel<State>, {grid, kThreads}, indices, pool, before, a.H, a.Dk, a.Dv, false);
@@ -84,9 +84,9 @@ void decode_in_pool(const Bf16Arguments& a, const View<State>& pool, const std::
     prompt.final_state = after;
     prefill<kRule>(prompt);
     launch(move_states_kernel<State>, {grid, kThreads}, indices, pool, after, a.H, a.Dk, a.Dv, true);
+    launch(clear_idle_prompts_kernel, {grid, kThreads}, a, indices);
   }
   pooled_steps<kRule>(a, select_tile(a), pool, indices);
-  launch(clear_idle_kernel, {grid, kThreads}, a, indices);
 }
 
 void copy_pool(const Bf16PoolArguments& p) {
