@@ -476,8 +476,7 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
         scores();
         __syncthreads();
       };
-      const auto load_values = [&](const View<__nv_bfloat16>& values) {
-        __syncthreads();
+      const auto load_values = [&](const View<__nv_bfloat16>& values) {  // put() has read those before
         Shape::load(v_new, values.row(b, h, t), values.stride_l, rows, g.Dv);
         cp_async_commit();
         cp_async_wait<0>();
