@@ -476,11 +476,11 @@ __device__ __forceinline__ void compute_gradients(const Bf16BackwardArguments& g
         scores();
         __syncthreads();
       };
-      const auto load_values = [&](const View<__nv_bfloat16>& values) {  // put() has read those before
+      // The barriers of put() stand before and behind it.
+      const auto load_values = [&](const View<__nv_bfloat16>& values) {
         Shape::load(v_new, values.row(b, h, t), values.stride_l, rows, g.Dv);
         cp_async_commit();
         cp_async_wait<0>();
-        __syncthreads();
       };
       put([&] { put_Z(error_of, not_own); });
       add_from_scores<Shape>(dK, Z, K);
