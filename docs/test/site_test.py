@@ -439,9 +439,13 @@ class Browser(unittest.TestCase):
         self.assertEqual([link for _, link in self.script(shown) if link.endswith("_zh.html")], [])
 
     def search(self, words: str) -> list:
+        # Each index that arrives, and there are two on a Chinese page, makes the list of results anew.
+        self.script("window.indexes ??= (document.addEventListener('book-index', () => ++window.indexes), 0)")
         field = self.chrome.find_element(By.ID, "book-search")
         field.click()
         field.clear()
+        all_are_there = "return window.indexes === document.querySelectorAll('script[src^=search-index]').length"
+        WebDriverWait(self.chrome, 10).until(lambda _: self.script(all_are_there))
         field.send_keys(words)
         return WebDriverWait(self.chrome, 10).until(lambda c: c.find_elements(By.CSS_SELECTOR, "#book-results a"))
 
