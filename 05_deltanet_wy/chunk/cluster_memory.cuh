@@ -206,8 +206,9 @@ template <class Arguments, class Memory>
 __device__ __forceinline__ void compute_shared_matrices(const Arguments& a, const Memory& memory, int rank, int group) {
   using Sharing = typename Memory::Sharing;
   using Group = typename Memory::Group;
-  // What the loop compares decides what the compiler keeps in uniform registers, in the whole kernel. The chains of
-  // `three_blocks` are faster if it is chunks, those of `cluster` if it is positions; with gates a register is missing.
+  // What the loop compares decides what the compiler keeps in uniform registers, in the whole kernel. A build in which
+  // it was chunks had the faster `three_blocks`, one in which it was positions the faster `cluster`. With gates it
+  // spills if it is chunks.
   constexpr bool kCounts = !Sharing::kWalks && std::is_same_v<Group, ClusterGroup>;
   group = __shfl_sync(kAllLanes, group, 0);  // tells the compiler that it is the same in all lanes
   ClusterBarriers& barriers = memory.barriers();

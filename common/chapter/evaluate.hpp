@@ -16,9 +16,9 @@ namespace tutorial {
 /// its kernels fail, and std::runtime_error where it writes into the padding of the layout.
 Outputs evaluate(const Operator& definition, const Stage& stage, const Problem& problem, const Layout& layout = {});
 
-/// The reference in double, its outputs rounded to fp32, and with them the terms that were subtracted in those that may
-/// cancel (Output::cancels), and the size of the terms of sums (Output::is_sum); for a stage in bf16, on inputs rounded to bf16. Throws what it
-/// throws.
+/// The reference in double, its outputs rounded to fp32. With them come the terms that were subtracted in those that may
+/// cancel (Output::cancels), and the size of the terms of sums (Output::is_sum). For a stage in bf16, on inputs rounded to
+/// bf16. Throws what it throws.
 /// @param dtype the stage's
 Outputs evaluate_reference(const Operator& definition, const Problem& problem, Dtype dtype = Dtype::fp32);
 

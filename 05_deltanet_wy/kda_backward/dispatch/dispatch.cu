@@ -3,9 +3,9 @@
 /// not.
 ///
 /// Idea: as in `dispatch` of `delta_rule`, copies with more columns make every problem up to Dk = Dv = 128 one that
-/// `tensor_core` supports. The columns are zeros; for g that means gates of 1. On Hopper `warpgroups` computes it,
-/// and `segments` where few heads would leave multiprocessors idle. Wider problems, and all where the tiles do not fit into a block's shared memory, are computed in
-/// fp32, position after position.
+/// `tensor_core` supports. The columns are zeros; for g that means gates of 1. On Hopper `warpgroups` computes it, and
+/// `segments` where few heads would leave multiprocessors idle. Wider problems, and all where the tiles do not fit into a
+/// block's shared memory, are computed in fp32, position after position.
 /// Improves on: `tensor_core` does not support widths that are no multiple of 16 or rows that are not aligned.
 /// Unchanged: the products.
 /// Equation: those of `tensor_core`.
